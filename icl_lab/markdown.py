@@ -57,6 +57,15 @@ def head(names: Iterable[str]) -> list[str]:
     return [row(named), row(["---"] * len(named))]
 
 
+def table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Returns the lines of a table.
+
+    >>> table(["normalizer", "error"], [["`ssa`", "0.17"]])[2:]
+    ['| `ssa` | 0.17 |']
+    """
+    return [*head(names), *map(row, rows)]
+
+
 def listed(words: Iterable[str]) -> str:
     """Returns words as a list within a sentence.
 

@@ -6,25 +6,26 @@ quotients of neighbours are believed: their median, and their range. On CUDA not
 
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from icl_lab.bench.rows import Bench, Measurement
 
-# Each part and the function that measures it; nothing heavy is imported before a part is asked for.
+# Each part is a function of this name in a module; nothing heavy is imported before a part is asked for.
 PARTS = {
-    "step": "training:step",
-    "engines": "training:engines",
-    "grid": "runs:grid",
-    "quality": "quality:quality",
-    "jobs": "runs:jobs",
-    "stack": "training:stack",
-    "memory": "memory:memory",
-    "start": "runs:start",
+    "step": "training",
+    "engines": "training",
+    "grid": "runs",
+    "quality": "quality",
+    "jobs": "runs",
+    "stack": "training",
+    "memory": "memory",
+    "start": "runs",
 }
 
 
 def measure(part: str, bench: "Bench") -> Iterator["Measurement"]:
     """Yields the rows of a part, measured here and now."""
-    module, _, function = PARTS[part].partition(":")
-    yield from getattr(importlib.import_module(f"{__name__}.{module}"), function)(bench)
+    module = importlib.import_module(f"{__name__}.{PARTS[part]}")
+    yield from getattr(module, part)(replace(bench, part=part))

@@ -7,13 +7,14 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import torch
 
 from icl_lab import normalizers
 from icl_lab.bench.rows import Bench, Measurement, child
-from icl_lab.normalizers.base import Normalizer, additive_mask, causal
+from icl_lab.normalizers.base import additive_mask, causal
 
 FAMILIES = {"ssmax": "scaled query", "ssa": "warped", "entmax": "sparse", "sigmoid": "element-wise"}
 LENGTHS = (512, 2048, 8192)
@@ -25,25 +26,23 @@ MIB = 2**20
 
 def memory(bench: Bench) -> Iterator[Measurement]:
     """Yields, for each family and length, how much less memory and time ``attend`` takes, and how its memory grows."""
-    total, threads = len(FAMILIES) * len(LENGTHS), torch.get_num_threads()
-    for row, (rule, family) in enumerate(FAMILIES.items()):
-        peaks: list[float] = []
-        for column, tokens in enumerate(LENGTHS):
-            bench.tick("memory", row * len(LENGTHS) + column, total, f"{rule} at {tokens}")
-            case = f"{rule} ({family}), {tokens} tokens"
-            ours, whole = (peak(rule, route, tokens, bench.device, threads) for route in ROUTES)
-            peaks.append(ours)
-            note = f"{ours / MIB:.1f} MiB against {whole / MIB:.1f}"
-            yield bench.row("memory", case, "weights @ v", whole / ours, "x less memory", note=note)
-            attend, weigh = bench.alternate(*(work(rule, route, tokens, bench.device) for route in ROUTES), most=PAIRS)
-            yield bench.quotient("memory", case, "weights @ v", "x as fast", weigh, attend)
-        # The exponent of memory in the length between the two longest: 1 is linear, 2 is a whole matrix.
-        power = math.log(peaks[-1] / peaks[-2]) / math.log(LENGTHS[-1] / LENGTHS[-2])
-        yield bench.row("memory", f"{rule} ({family}), attend", "tokens", power, "power law of memory")
-    bench.tick("memory", total, total, "")
+    peaks: list[float] = []
+    for rule, tokens in bench.counted(list(product(FAMILIES, LENGTHS)), lambda each: f"{each[0]} at {each[1]}"):
+        family = f"{rule} ({FAMILIES[rule]})"
+        case = f"{family}, {tokens} tokens"
+        ours, whole = (peak(rule, route, tokens, bench.device) for route in ROUTES)
+        peaks.append(ours)
+        note = f"{ours / MIB:.1f} MiB against {whole / MIB:.1f}"
+        yield bench.row(case, "weights @ v", whole / ours, "x less memory", note=note)
+        attend, weigh = bench.alternate(*(work(rule, route, tokens, bench.device) for route in ROUTES), most=PAIRS)
+        yield bench.quotient(case, "weights @ v", "x as fast", weigh, attend)
+        if tokens == LENGTHS[-1]:
+            # The exponent of memory in the length between the two longest: 1 is linear, 2 is a whole matrix.
+            power = math.log(peaks[-1] / peaks[-2]) / math.log(LENGTHS[-1] / LENGTHS[-2])
+            yield bench.row(f"{family}, attend", "tokens", power, "power law of memory")
 
 
-def peak(rule: str, route: str, tokens: int, device: torch.device, threads: int) -> float:
+def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
     """The bytes that ``work`` takes at its height, above what there was before; never below 1.
 
     A GPU counts what is in use; of a CPU it is the high-water mark of resident memory, which sees what a fused kernel
@@ -55,24 +54,29 @@ def peak(rule: str, route: str, tokens: int, device: torch.device, threads: int)
         before = torch.cuda.memory_allocated(device)
         job()
         return max(1, torch.cuda.max_memory_allocated(device) - before)
-    script = f"from icl_lab.bench.memory import probe; print(probe({rule!r}, {route!r}, {tokens}, {threads}))"
+    told = (rule, route, tokens, torch.get_num_threads())
+    script = f"from icl_lab.bench.memory import probe; print(probe{told!r})"
     return float(child("-c", script))
 
 
 def probe(rule: str, route: str, tokens: int, threads: int) -> int:
-    """Measures one route on the CPU of this process, which must be a fresh one."""
+    """Bytes that one route takes on the CPU of this process, which must be a fresh one."""
     torch.set_num_threads(threads)
     cpu = torch.device("cpu")
     work(rule, route, 16, cpu)()  # code, threads and thread-local buffers belong to no normalizer
     job = work(rule, route, tokens, cpu)
-    before = lowered()
+    with suppress(OSError, AttributeError):  # glibc: what was freed, and would be used again unseen, goes back first
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):  # Linux; elsewhere the mark is that of the start, and small peaks hide below it
+        Path("/proc/self/clear_refs").write_text("5")  # sets the mark to what is in use now
+    before = highest()
     job()
     return max(1, highest() - before)
 
 
 def work(rule: str, route: str, tokens: int, device: torch.device) -> Callable[[], object]:
     """Returns a job: forward and backward of one route, on inputs that are there before."""
-    built: Normalizer = normalizers.build(rule, heads=HEADS, head_dim=HEAD_DIM, train_tokens=LENGTHS[0]).to(device)
+    built = normalizers.build(rule, heads=HEADS, head_dim=HEAD_DIM, train_tokens=LENGTHS[0]).to(device)
     rng = torch.Generator().manual_seed(tokens)
     q, k, v, slope = (torch.randn(1, HEADS, tokens, HEAD_DIM, generator=rng).to(device) for _ in range(4))
     wanted = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
@@ -86,15 +90,6 @@ def work(rule: str, route: str, tokens: int, device: torch.device) -> Callable[[
         return torch.autograd.grad(o, wanted, slope, allow_unused=True)
 
     return run
-
-
-def lowered() -> int:
-    """Sets the high-water mark of resident memory to what is in use now, where the system can, and returns it."""
-    with suppress(OSError, AttributeError):  # glibc: what was freed, and would be used again unseen, goes back first
-        ctypes.CDLL(None).malloc_trim(0)
-    with suppress(OSError):  # Linux; elsewhere the mark is that of the start, and small peaks hide below it
-        Path("/proc/self/clear_refs").write_text("5")
-    return highest()
 
 
 def highest() -> int:

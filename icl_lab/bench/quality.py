@@ -50,16 +50,17 @@ GOALS = (
 
 
 class Attempt:
-    """One training of the small model by a recipe, in bouts, each taken up where the last one stopped."""
+    """One training of the small model by a recipe, in bouts, each taken up where the last one stopped.
+
+    ``worst`` is what the last look found, ``seconds`` the time of training up to it, ``before`` up to the look before.
+    """
 
     def __init__(self, goal: Goal, spec: RunSpec, device: torch.device) -> None:
-        self.goal, self.spec, self.recipe, self.device = goal, spec, spec.train, device
+        self.goal, self.spec, self.device = goal, spec, device
         self.task = tasks.build(goal.task)
         self.model = spec.untrained(self.task, 0).to(device)
-        self.progress = Progress()
-        self.seconds, self.before = 0.0, 0.0  # of training: up to the last look, and up to the one before it
-        self.worst = math.inf
-        self.over = False
+        self.progress, self.over = Progress(), False
+        self.seconds, self.before, self.worst = 0.0, 0.0, math.inf
 
     @property
     def good(self) -> bool:
@@ -68,18 +69,13 @@ class Attempt:
 
     def bout(self, seconds: float) -> None:
         """Trains for so long, or to the end, and looks; the look costs no time of training."""
-        began = time.monotonic()
-        kept: list[Progress] = []
+        began, kept = time.monotonic(), list[Progress]()
+
+        def late() -> bool:
+            return time.monotonic() - began >= seconds
+
         try:
-            train(
-                self.model,
-                self.task,
-                self.recipe,
-                0,
-                self.progress,
-                keep=kept.append,
-                stopping=lambda: time.monotonic() - began >= seconds,
-            )
+            train(self.model, self.task, self.spec.train, 0, self.progress, keep=kept.append, stopping=late)
             self.over = True
         except Stopped:
             self.progress = kept[-1]
@@ -88,8 +84,7 @@ class Attempt:
 
     def look(self) -> float:
         """The worst of the goal's metrics on test prompts in training conditions."""
-        here = training_cell(self.task, self.spec)
-        here |= dict.fromkeys(self.task.facets, 50.0)
+        here = training_cell(self.task, self.spec) | dict.fromkeys(self.task.facets, 50.0)
         test = TestSpec(prompts=PROMPTS, axes={axis: [value] for axis, value in here.items()})
         rows = cells({"model": subject(self.model, self.task, self.device)}, self.task, test).cells
         return max(float(row["value"]) for row in rows if row["metric"].startswith(self.goal.metrics))
@@ -110,32 +105,28 @@ def quality(bench: Bench) -> Iterator[Measurement]:
             for attempt in going:
                 attempt.bout(min(BOUT, max(FIRST, attempt.seconds / 10), cap - attempt.seconds))
             done = min(cap, max(attempt.seconds for attempt in attempts.values()))
-            bench.tick("quality", int(done), int(cap) + 1, str(goal))
+            bench.tick(bench.part, int(done), int(cap) + 1, str(goal))
         for name, attempt in attempts.items():
             yield minutes(name, attempt, bench)
         for quick, slow in PAIRS:
-            yield sooner(goal, (quick, attempts[quick]), (slow, attempts[slow]), bench)
-    bench.tick("quality", int(cap) + 1, int(cap) + 1, "")
+            yield sooner(quick, slow, attempts[quick], attempts[slow], bench)
+    bench.tick(bench.part, int(cap) + 1, int(cap) + 1, "")
 
 
 def minutes(name: str, attempt: Attempt, bench: Bench) -> Measurement:
     """Time of one recipe; it became good between ``low`` and ``high``, or not at all within the time it had."""
-    case, took, good = f"{attempt.goal}: {name}", attempt.seconds / 60, attempt.good
-    note = f"{attempt.progress.step if not attempt.over else attempt.recipe.steps} steps, at {attempt.worst:.3g}"
-    if not good:
-        note += f", not there{' when it ended' if attempt.over else ''}"
-    row = bench.row(
-        "quality", case, "", took, "minutes", seconds=attempt.seconds, note=note, bound="" if good else ">="
-    )
-    return replace(row, low=attempt.before / 60, high=took) if good else row
+    steps = attempt.spec.train.steps if attempt.over else attempt.progress.step
+    note = f"{steps} steps, at {attempt.worst:.3g}"
+    row = bench.row(f"{attempt.goal}: {name}", "", attempt.seconds / 60, "minutes", seconds=attempt.seconds, note=note)
+    if attempt.good:
+        return replace(row, low=attempt.before / 60, high=attempt.seconds / 60)
+    return replace(row, bound=">=", note=f"{note}, not there{' when it ended' if attempt.over else ''}")
 
 
-def sooner(goal: Goal, quick: tuple[str, Attempt], slow: tuple[str, Attempt], bench: Bench) -> Measurement:
+def sooner(name: str, other: str, first: Attempt, second: Attempt, bench: Bench) -> Measurement:
     """Speed-up of the first recipe: a bound where only it was good, and nothing where it was not."""
-    (name, first), (other, second) = quick, slow
-    row = bench.row(
-        "quality", f"{goal}: {name}", other, second.seconds / first.seconds, "x as soon", seconds=first.seconds
-    )
+    ratio = second.seconds / first.seconds
+    row = bench.row(f"{first.goal}: {name}", other, ratio, "x as soon", seconds=first.seconds)
     if not first.good:
         return replace(row, ratio=math.nan, note=f"no ratio: the {name} had too little time (--minutes)")
     if not second.good:

@@ -8,7 +8,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -17,8 +17,10 @@ import torch
 
 import icl_lab
 from icl_lab.errors import RunFailed
-from icl_lab.progress import Tick, silent
+from icl_lab.grid import frame_of
+from icl_lab.progress import Item, Tick, counted, silent
 from icl_lab.runs.environment import seconds
+from icl_lab.tables import typed
 
 HOME = Path(icl_lab.__file__).parent.parent  # the folder that holds the package
 KEY = ("device", "part", "case", "against", "unit")  # columns that say what a row measures
@@ -51,34 +53,30 @@ COLUMNS = [field.name for field in fields(Measurement)]
 
 @dataclass(frozen=True)
 class Bench:
-    """Settings of the parts: device, number of timed pairs, longest training, reporting."""
+    """Settings of a part: device, number of timed pairs, longest training, reporting."""
 
     device: torch.device
     pairs: int = 3
     minutes: float = 0.5  # of training, for each recipe and task
     say: Callable[[str], object] = lambda text: None
     tick: Tick = silent
+    part: str = ""
 
-    def row(
-        self, part: str, case: str, against: str, ratio: float, unit: str, **more: float | int | str
-    ) -> Measurement:
-        """Returns a row of this device."""
-        return Measurement(part, case, against, ratio, unit, device=self.device.type, **more)  # type: ignore[arg-type]
+    def counted(self, items: Sequence[Item], name: Callable[[Item], str] = str) -> Iterator[Item]:
+        """Yields each item, and shows which one is measured."""
+        return counted(items, self.part, self.tick, name)
+
+    def row(self, case: str, against: str, ratio: float, unit: str, **more: float | int | str) -> Measurement:
+        """Returns a row of this part and device."""
+        return Measurement(self.part, case, against, ratio, unit, device=self.device.type, **more)  # type: ignore[arg-type]
 
     def quotient(
-        self,
-        part: str,
-        case: str,
-        against: str,
-        unit: str,
-        over: Sequence[float],
-        under: Sequence[float],
-        note: str = "",
+        self, case: str, against: str, unit: str, over: Sequence[float], under: Sequence[float], **more: float | str
     ) -> Measurement:
         """Returns the row of the quotients ``over`` / ``under``, pair by pair; ``under`` are the case's own seconds."""
         found = [a / b for a, b in zip(over, under, strict=True)]
         ends = {"low": min(found), "high": max(found), "seconds": statistics.median(under), "count": len(found)}
-        return self.row(part, case, against, statistics.median(found), unit, **ends, note=note)
+        return self.row(case, against, statistics.median(found), unit, **(ends | more))
 
     def alternate(self, *jobs: Callable[[], object], most: int = 10**6, warm: bool = True) -> list[list[float]]:
         """Does the jobs in turns, A B A B ..., at most so many times, and returns the seconds of each, a list a job.
@@ -122,11 +120,7 @@ def as_json(rows: Sequence[Measurement]) -> str:
 
 def as_csv(rows: Sequence[Measurement]) -> str:
     """Returns one line a row under a line of names; empty where there is no number."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(map(_fields, rows))
-    return text.getvalue()
+    return typed(frame_of(map(_fields, rows), COLUMNS), "csv").decode()
 
 
 def read(text: str) -> list[Measurement]:

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -11,10 +12,11 @@ import torch
 from icl_lab import tasks
 from icl_lab.bench.rows import Bench, Measurement, child
 from icl_lab.model.gpt2 import GPT2, TokenSpec
+from icl_lab.pipeline import subject
 from icl_lab.rng import stream
-from icl_lab.runs.measure import BLOCK, Subject, TestSpec, draw, measure, summary
+from icl_lab.runs.measure import BLOCK, TestSpec, draw, measure, summary
 from icl_lab.runs.presets import PRESETS
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Task
 
 LENGTHS = tuple(float(length) for length in range(10, 201, 10))
 PROMPTS, SIGMAS, METRIC = 64, (1.0, 5.0), "mse-code"
@@ -34,7 +36,7 @@ def grid(bench: Bench) -> Iterator[Measurement]:
     tokens = TokenSpec(task.width, task.outputs, task.roles, task.tokens(lite.train.longest))
     model = GPT2(lite.model, tokens, "softmax", stream(0, "init")).to(bench.device).eval()
     test = TestSpec(prompts=PROMPTS, axes={"sigma_x": [1.0], "sigma_f": list(SIGMAS), "length": list(LENGTHS)})
-    bench.tick("grid", 0, 1, f"{len(LENGTHS)} lengths, {len(SIGMAS)} shifts")
+    bench.tick(bench.part, 0, 1, f"{len(LENGTHS)} lengths, {len(SIGMAS)} shifts")
     once = partial(by_measure, model, task, test, True, bench.device)
     ways = {
         "one pass a length": partial(by_measure, model, task, test, False, bench.device),
@@ -43,24 +45,17 @@ def grid(bench: Bench) -> Iterator[Measurement]:
     own, *others = bench.alternate(once, *ways.values())
     values, case = once(), f"one pass for all lengths ({len(LENGTHS)})"
     for (way, job), times in zip(ways.items(), others, strict=True):
-        yield bench.quotient("grid", case, way, "x as fast", times, own)
+        yield bench.quotient(case, way, "x as fast", times, own)
         apart = (values - job()).abs() / torch.maximum(values.abs(), job().abs())
-        yield bench.row("grid", case, way, apart.max().item(), "largest relative difference")
-    bench.tick("grid", 1, 1, "")
+        yield bench.row(case, way, apart.max().item(), "largest relative difference")
+    bench.tick(bench.part, 1, 1, "")
 
 
 def by_measure(model: GPT2, task: Task, test: TestSpec, one_pass: bool, device: torch.device) -> torch.Tensor:
     """The cells as ``sweep`` measures them, with or without the one pass, in the order of shifts and lengths."""
-    subject = Subject(
-        lambda prompt: model(prompt.tokens.to(device), answers=task.answers), one_pass, model.bytes_a_prompt
-    )
-    found = {
-        (row["sigma_f"], row["length"]): row["value"]
-        for row in measure({"model": subject}, task, test).cells
-        if row["metric"] == METRIC
-    }
-    values = [found[shift["sigma_f"], length] for shift in test.shifts() for length in test.lengths]
-    return torch.tensor(values, dtype=torch.float64)
+    asked = replace(subject(model, task, device), one_pass=one_pass, exact_within_bound=None)
+    rows = measure({"model": asked}, task, test).cells
+    return torch.tensor([row["value"] for row in rows if row["metric"] == METRIC], dtype=torch.float64)
 
 
 @torch.no_grad()
@@ -73,11 +68,8 @@ def by_hand(model: GPT2, task: Task, test: TestSpec, device: torch.device) -> to
     for shift in test.shifts():
         for length in test.lengths:
             prompt = draw(task, test.lengths[-1], test, shift).first(task.tokens(length))
-            blocks = [
-                Prompt(*(part[at : at + BLOCK] for part in (prompt.tokens, prompt.targets, prompt.scored)))
-                for at in range(0, test.prompts, BLOCK)
-            ]
-            errors = torch.cat([task.errors(model(block.tokens.to(device)).cpu(), block) for block in blocks])
+            answered = ((model(piece.tokens.to(device)).cpu(), piece) for piece in prompt.pieces(BLOCK))
+            errors = torch.cat([task.errors(*each) for each in answered])
             found.append(summary(task.views(errors, prompt, **shift)[METRIC])["value"])
     return torch.tensor(found, dtype=torch.float64)
 
@@ -93,7 +85,7 @@ def jobs(bench: Bench) -> Iterator[Measurement]:
     sets = [word for setting in (*settings, "test.axes.sigma_f=1") for word in ("--set", setting)]
     words = ["-m", "icl_lab", "sweep", "--task", "linear", "--attn", "softmax", "--seeds", str(SEEDS), *sets]
     words += ["--device", str(bench.device), "--threads", str(threads)]
-    bench.tick("jobs", 0, 1, f"{SEEDS} seeds, once each: {', '.join(names)}")
+    bench.tick(bench.part, 0, 1, f"{SEEDS} seeds, once each: {', '.join(names)}")
     with tempfile.TemporaryDirectory(prefix="icl-lab-bench-") as folder:
 
         def sweep(way: str) -> None:
@@ -103,15 +95,15 @@ def jobs(bench: Bench) -> Iterator[Measurement]:
         one, *others = bench.alternate(*(partial(sweep, way) for way in names), most=1, warm=False)
     note = f"{STEPS} steps each, {threads} threads in all"
     for way, times in zip(names[1:], others, strict=True):
-        yield bench.quotient("jobs", f"{SEEDS} seeds, {way}", names[0], "x as fast", one, times, note)
-    bench.tick("jobs", 1, 1, "")
+        yield bench.quotient(f"{SEEDS} seeds, {way}", names[0], "x as fast", one, times, note=note)
+    bench.tick(bench.part, 1, 1, "")
 
 
 def start(bench: Bench) -> Iterator[Measurement]:
     """Yields the start of a process that helps or imports, against one that does less."""
-    bench.tick("start", 0, 1, "")
+    bench.tick(bench.part, 0, 1, "")
     found = bench.alternate(*(partial(child, *words) for words in STARTS.values()))
     times = dict(zip(STARTS, found, strict=True))
     for case, base in (("icl-lab --help", "python"), ("import icl_lab.pipeline", "import torch")):
-        yield bench.quotient("start", case, base, "x as fast", times[base], times[case])
-    bench.tick("start", 1, 1, "")
+        yield bench.quotient(case, base, "x as fast", times[base], times[case])
+    bench.tick(bench.part, 1, 1, "")

@@ -5,13 +5,14 @@ of many seeds as one stack.
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 from msgspec import structs
 
 from icl_lab import normalizers, tasks
-from icl_lab.bench import hugging_face
 from icl_lab.bench.rows import Bench, Measurement
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
@@ -59,14 +60,7 @@ class Steps:
     """
 
     def __init__(
-        self,
-        model: ModelSpec,
-        attn: str,
-        batch: int,
-        pairs: int,
-        device: torch.device,
-        way: Way = EAGER,
-        seed: int = 0,
+        self, model: ModelSpec, attn: str, batch: int, pairs: int, device: torch.device, way: Way = EAGER, seed: int = 0
     ) -> None:
         task, length = tasks.build("linear"), Staircase(start=pairs, stop=pairs)
         self.task, self.seed, self.step = task, seed, 0
@@ -85,10 +79,13 @@ class Steps:
         return lambda: [self() for _ in range(steps)]
 
 
-def steps_of(preset: str, attn: str, device: torch.device, way: Way = EAGER, seed: int = 0) -> Steps:
-    """Returns steps at the size of a preset and its longest prompts."""
+def steps_of(
+    preset: str, device: torch.device, attn: str = BASELINE, way: Way = EAGER, seed: int = 0, **changed: str
+) -> Steps:
+    """Returns steps at the size of a preset and its longest prompts; ``changed`` are fields of the model."""
     size = PRESETS[preset]
-    return Steps(size.model, attn, size.train.batch, size.train.longest, device, way, seed)
+    model = structs.replace(size.model, **changed)
+    return Steps(model, attn, size.train.batch, size.train.longest, device, way, seed)
 
 
 def step(bench: Bench) -> Iterator[Measurement]:
@@ -96,22 +93,21 @@ def step(bench: Bench) -> Iterator[Measurement]:
 
     Then that of a mask of both sides, and of each position code that adds to scores.
     """
-    rules = [*normalizers.names(), *WRAPPED]
-    total = len(SIZES) + 1 + len(rules) + len(VARIED)
-    if not hugging_face.available():
+    if not has_transformers():
         bench.say("step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'")
-    for done, (name, (model, steps)) in enumerate(SIZES.items()):
-        bench.tick("step", done, total, name)
-        yield from against_others(name, model, steps, bench)
-    bench.tick("step", len(SIZES), total, "muon")
-    yield against_torch(bench)
-    for done, rule in enumerate(rules, len(SIZES) + 1):
-        bench.tick("step", done, total, rule)
-        yield against_softmax(rule, bench)
-    for done, (field, value, usual) in enumerate(VARIED, total - len(VARIED)):
-        bench.tick("step", done, total, value)
-        yield against_usual(field, value, usual, bench)
-    bench.tick("step", total, total, "")
+    asked: list[tuple[str, Callable[[], Iterator[Measurement]]]] = [
+        (name, partial(against_others, name, model, steps, bench)) for name, (model, steps) in SIZES.items()
+    ]
+    asked.append(("muon", partial(against_torch, bench)))
+    varied = [("attn", rule, BASELINE) for rule in (*normalizers.names(), *WRAPPED)]
+    asked += [(each[1], partial(against_usual, *each, bench)) for each in (*varied, *VARIED)]
+    for _, rows in bench.counted(asked, lambda each: each[0]):
+        yield from rows()
+
+
+def has_transformers() -> bool:
+    """True if the package can be imported here."""
+    return find_spec("transformers") is not None
 
 
 def against_others(name: str, model: ModelSpec, steps: int, bench: Bench) -> Iterator[Measurement]:
@@ -121,50 +117,41 @@ def against_others(name: str, model: ModelSpec, steps: int, bench: Bench) -> Ite
     products = min(PRODUCTS, max(1, round(steps * work / (2 * SIDE**3))))
     a, out = torch.ones(2, SIDE, SIDE, device=bench.device)
     jobs = [ours.times(steps), lambda: [torch.mm(a, a, out=out) for _ in range(products)]]
-    if hugging_face.available():
-        theirs = hugging_face.Loop(model.layers, model.heads, model.width, BATCH, PAIRS, bench.device)
+    if has_transformers():
+        from icl_lab.bench.hugging_face import Loop
+
+        theirs = Loop(model.layers, model.heads, model.width, BATCH, PAIRS, bench.device)
         jobs.append(lambda: [theirs() for _ in range(steps)])
     mine, peak, *others = bench.alternate(*jobs)
     mine = [seconds / steps for seconds in mine]
     at_peak = [seconds * work / (products * 2 * SIDE**3) for seconds in peak]
     for other in others:
         there = [seconds / steps for seconds in other]
-        yield bench.quotient("step", name, "Hugging Face GPT-2", "x as fast", there, mine)
+        yield bench.quotient(name, "Hugging Face GPT-2", "x as fast", there, mine)
     tokens = [float(BATCH * 2 * PAIRS)] * len(mine)
-    yield bench.quotient("step", name, "a second", "tokens", tokens, mine)
+    yield bench.quotient(name, "a second", "tokens", tokens, mine)
     note = f"{work / 1e9:.2f} billion operations a step"
-    yield bench.quotient("step", name, "float32 matrix product", "of its rate", at_peak, mine, note)
+    yield bench.quotient(name, "float32 matrix product", "of its rate", at_peak, mine, note=note)
 
 
-def against_torch(bench: Bench) -> Measurement:
+def against_torch(bench: Bench) -> Iterator[Measurement]:
     """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
-    model = steps_of("nano", BASELINE, bench.device).model
+    model = steps_of("nano", bench.device).model
     matrices = [model.get_parameter(name) for name in model.matrices()]
     for p in matrices:
         p.grad = p.detach().clone()
     ours, theirs = Muon(matrices, 0.0), torch.optim.Muon(matrices, weight_decay=0.0)
     own, there = bench.alternate(ours.step, theirs.step)
-    return bench.quotient("step", "Muon, nano", "torch.optim.Muon", "x as fast", there, own)
+    yield bench.quotient("Muon, nano", "torch.optim.Muon", "x as fast", there, own)
 
 
-def against_softmax(rule: str, bench: Bench, steps: int = 2) -> Measurement:
-    """The step of a normalizer in turns with that of softmax, at the size of preset lite and its longest prompts."""
-    theirs, own = bench.alternate(*(steps_of("lite", attn, bench.device).times(steps) for attn in (BASELINE, rule)))
-    row = bench.quotient("step", f"{rule}, lite", BASELINE, "x as long", own, theirs)
-    return replace(row, seconds=sorted(own)[len(own) // 2] / steps)
-
-
-def against_usual(field: str, value: str, usual: str, bench: Bench, steps: int = 2) -> Measurement:
-    """The softmax step of a model with a field changed in turns with the usual one, at the size of preset lite."""
-    size = PRESETS["lite"]
-    own, theirs = (
-        Steps(
-            structs.replace(size.model, **{field: each}), BASELINE, size.train.batch, size.train.longest, bench.device
-        )
-        for each in (value, usual)
-    )
-    longer, shorter = bench.alternate(own.times(steps), theirs.times(steps))
-    return bench.quotient("step", f"{field}={value}, lite", f"{field}={usual}", "x as long", longer, shorter)
+def against_usual(field: str, value: str, usual: str, bench: Bench, steps: int = 2) -> Iterator[Measurement]:
+    """The step with another normalizer, or a field of the model changed, in turns with the usual one, at size lite."""
+    told: list[dict[str, Any]] = [{field: each} for each in (usual, value)]
+    theirs, own = bench.alternate(*(steps_of("lite", bench.device, **each).times(steps) for each in told))
+    case, against = (each if field == "attn" else f"{field}={each}" for each in (value, usual))
+    seconds = statistics.median(own) / steps
+    yield bench.quotient(f"{case}, lite", against, "x as long", own, theirs, seconds=seconds)
 
 
 def operations(model: ModelSpec, spec: TokenSpec, batch: int, tokens: int, answers: int, keys: float) -> float:
@@ -191,14 +178,12 @@ def engines(bench: Bench) -> Iterator[Measurement]:
     On a CPU at the size of preset lite, on CUDA also at the published one.
     """
     on_cuda = bench.device.type == "cuda"
-    sizes = ("lite", "paper") if on_cuda else ("lite",)
-    for done, size in enumerate(sizes):
-        bench.tick("engines", done, len(sizes), size)
+    for size in bench.counted(("lite", "paper") if on_cuda else ("lite",)):
         made: dict[str, Steps] = {}
         for way in ENGINES if on_cuda else ENGINES[:4]:
             name, began = f"{' '.join(way)}, {size}", time.perf_counter()
             try:
-                steps = steps_of(size, BASELINE, bench.device, way)
+                steps = steps_of(size, bench.device, way=way)
                 float(steps())  # a graph is recorded at its first step
             except BadValue as error:
                 bench.say(f"engines: {name}: {error}")
@@ -206,9 +191,8 @@ def engines(bench: Bench) -> Iterator[Measurement]:
             made[name] = steps
             if way[0] != "eager":
                 took, note = time.perf_counter() - began, "once for each length"
-                yield bench.row("engines", name, "", took, "seconds before the second step", note=note)
+                yield bench.row(name, "", took, "seconds before the second step", note=note)
         yield from _steps_a_second(made, bench)
-    bench.tick("engines", len(sizes), len(sizes), "")
 
 
 def _steps_a_second(made: dict[str, Steps], bench: Bench) -> Iterator[Measurement]:
@@ -219,36 +203,28 @@ def _steps_a_second(made: dict[str, Steps], bench: Bench) -> Iterator[Measuremen
     each = {name: [seconds / many for seconds in own] for name, own in zip(made, times, strict=True)}
     for name, own in each.items():
         note = f"{PAPER_STEPS:,} steps: {sorted(own)[len(own) // 2] * PAPER_STEPS / 60:,.0f} minutes"
-        yield bench.quotient("engines", name, "a second", "steps", [1.0] * len(own), own, note)
+        yield bench.quotient(name, "a second", "steps", [1.0] * len(own), own, note=note)
         if name != base:
-            yield bench.quotient("engines", name, " ".join(EAGER), "x as fast", each[base], own)
+            yield bench.quotient(name, " ".join(EAGER), "x as fast", each[base], own)
 
 
 def stack(bench: Bench) -> Iterator[Measurement]:
     """Yields the time of a step of every seed on its own over that of a step of their stack."""
     # A GPU's step is too short for one to be timed.
     steps = 1 if bench.device.type == "cpu" else 50
-    for done, rule in enumerate(STACKED):
-        bench.tick("stack", done, len(STACKED), rule)
+    for rule in bench.counted(STACKED):
         alone, own = bench.alternate(*_stack_jobs(rule, steps, bench.device))
         each = statistics.median(own) / steps
         longer = statistics.median(each * steps * SEEDS / seconds for seconds in alone)
         note = f"{SEEDS / each:.0f} steps a second over all seeds; {longer:.1f} x the time of one seed"
         case = f"{SEEDS} seeds of {rule}, lite, stacked"
-        yield bench.quotient("stack", case, "one after another", "x as fast", alone, own, note)
-    bench.tick("stack", len(STACKED), len(STACKED), "")
+        yield bench.quotient(case, "one after another", "x as fast", alone, own, note=note)
 
 
 def _stack_jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], object], Callable[[], object]]:
     """``steps`` steps of each seed alone, and of all as one, at the longest prompts of preset lite."""
-    single, stacked = ([steps_of("lite", rule, device, seed=seed) for seed in range(SEEDS)] for _ in range(2))
+    single, stacked = ([steps_of("lite", device, rule, seed=seed) for seed in range(SEEDS)] for _ in range(2))
     spec, together = single[0].spec, Stack([each.model for each in stacked], single[0].task)
     shared = ensemble.optimizer(together, spec)
-
-    def alone() -> object:
-        return [each() for each in single for _ in range(steps)]
-
-    def at_once() -> object:
-        return [ensemble.advance(together, shared, spec, range(SEEDS), at) for at in range(steps)]
-
-    return alone, at_once
+    alone = lambda: [each() for each in single for _ in range(steps)]  # noqa: E731
+    return alone, lambda: [ensemble.advance(together, shared, spec, range(SEEDS), at) for at in range(steps)]

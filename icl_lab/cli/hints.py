@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from icl_lab.cli.deferred import loaded
-from icl_lab.cli.variables import spelled
+from icl_lab.cli.variables import as_words, option, spelled
 from icl_lab.parts import outside
 
 # Of one command alone: which part of it, where it writes, and what it throws away.
@@ -29,23 +29,23 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     if command is None:
         raise ValueError(f"there is no command '{name}' to be done next")
     command = loaded(command)
-    takes = {_option(parameter): parameter for parameter in command.params}
-    wanted = {option: values for option, values in _typed(context).items() if option not in OWN} | dict(changes or {})
-    said = [(parameter, value) for option, parameter in takes.items() for value in wanted.get(option, ())]
+    takes = {option(parameter): parameter for parameter in command.params}
+    wanted = {name: values for name, values in _typed(context).items() if name not in OWN} | dict(changes or {})
+    said = [(parameter, value) for name, parameter in takes.items() for value in wanted.get(name, ())]
     imports = [source.given for source in outside.loaded()]
     if by_make():
         variables = {outside.VARIABLE: ",".join(imports), "PYTHON": os.environ.get("PYTHON", "")}
         before = "".join(f"{key}={shlex.quote(value)} " for key, value in variables.items() if value)
         return f"{before}make {name} {spelled(command, said)}".strip()
     words = [*(word for each in imports for word in ("--import", each)), name]
-    return f"{program()} {shlex.join([*words, *(word for each in said for word in _words(*each))])}"
+    return f"{program()} {shlex.join([*words, *(word for each in said for word in as_words(*each))])}"
 
 
 def given(command: click.Command) -> list[str]:
     """Returns the options that were typed now and that another command takes, as its words."""
     typed = _typed(click.get_current_context())
-    takes = ((parameter, typed.get(_option(parameter), ())) for parameter in command.params)
-    return [word for parameter, values in takes for value in values for word in _words(parameter, value)]
+    takes = ((parameter, typed.get(option(parameter), ())) for parameter in command.params)
+    return [word for parameter, values in takes for value in values for word in as_words(parameter, value)]
 
 
 def typed() -> str:
@@ -91,17 +91,5 @@ def _typed(context: click.Context) -> dict[str, Sequence[str]]:
         name, given = str(parameter.name), context.get_parameter_source(str(parameter.name))
         if given is ParameterSource.COMMANDLINE and name in context.params:
             value = context.params[name]
-            found[_option(parameter)] = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
+            found[option(parameter)] = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
     return found
-
-
-def _option(parameter: click.Parameter) -> str:
-    return max(parameter.opts, key=len)
-
-
-def _words(parameter: click.Parameter, value: str) -> list[str]:
-    if isinstance(parameter, click.Argument):
-        return [value]
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        return [parameter.secondary_opts[0] if value == "False" and parameter.secondary_opts else _option(parameter)]
-    return [f"{_option(parameter)}={value}"] if value.startswith("-") else [_option(parameter), value]

@@ -27,14 +27,13 @@ KINDS: dict[str, list[Registry]] = {
     "positions": [positions.registry],
 }
 HEADS = 8  # of the normalizers whose parameters are counted
+# Traits in words, and as marks: a column of a table has no room for words.
 TRAITS = {
-    "sums_to_one": "sums to 1",
-    "non_negative": "never negative",
-    "prefix_consistent": "prefix-consistent",
-    "ordered": "ordered",
+    "sums_to_one": ("sums to 1", "Σ"),
+    "non_negative": ("never negative", "+"),
+    "prefix_consistent": ("prefix-consistent", "p"),
+    "ordered": ("ordered", "o"),
 }
-# A column of a table has no room for words.
-MARKS = {"sums_to_one": "Σ", "non_negative": "+", "prefix_consistent": "p", "ordered": "o"}
 LEGEND = (
     "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, "
     "p a row does not change when the prompt goes on, o the order of the keys matters."
@@ -63,7 +62,7 @@ def listing(what: str) -> Iterable[str]:
                 yield f"    {entry.formula}"
             if what == "normalizers":
                 rule = _rule(registry, entry.name)
-                yield f"    learned a head: {_learned(rule)}; {_traits(rule, TRAITS, ', ')}"
+                yield f"    learned a head: {_learned(rule)}; {', '.join(_traits(rule, 0))}"
             yield f"    {entry.paper}"
 
 
@@ -91,53 +90,41 @@ def fill(text: str, root: Path = Path()) -> str:
 def _parts(what: str) -> list[str]:
     """The table of the parts of one kind."""
     more = ["learned", "traits"] if what == "normalizers" else []
-    lines = md.head(["name", "what it is", "formula", *more, "source"])
+    rows = []
     for registry in KINDS[what]:
         for entry in registry.entries(outside=False):
-            about: list[str] = [
-                f"`{entry.name}{_options(registry, entry.name)}`",
-                entry.line,
-                f"`{entry.formula}`".replace("``", "").replace("|", "\\|"),
-            ]
-            if more:
-                rule = _rule(registry, entry.name)
-                about += [_learned(rule), _traits(rule, MARKS, " ")]
-            lines.append(md.row([*about, entry.paper]))
+            name, formula = f"`{entry.name}{_options(registry, entry.name)}`", f"`{entry.formula}`".replace("``", "")
+            rule = _rule(registry, entry.name) if more else None
+            about = [_learned(rule), " ".join(_traits(rule, 1))] if rule else []
+            rows.append([name, entry.line, formula, *about, entry.paper])
+    lines = md.table(["name", "what it is", "formula", *more, "source"], rows)
     return [*lines, "", LEGEND] if more else lines
 
 
 def _presets() -> list[str]:
-    rows = [
-        md.row(
-            [
-                f"`{name}`",
-                f"{p.model.layers}, {p.model.heads}, {p.model.width}",
-                f"{p.train.steps:,} x {p.train.batch}",
-                p.purpose,
-            ]
-        )
-        for name, p in PRESETS.items()
-    ]
-    return [*md.head(["preset", "layers, heads, width", "steps x batch", "for"]), *rows]
+    rows = []
+    for name, p in PRESETS.items():
+        size, work = f"{p.model.layers}, {p.model.heads}, {p.model.width}", f"{p.train.steps:,} x {p.train.batch}"
+        rows.append([f"`{name}`", size, work, p.purpose])
+    return md.table(["preset", "layers, heads, width", "steps x batch", "for"], rows)
 
 
 def _extras() -> list[str]:
     """One row an extra of the package."""
     rows = [
-        md.row([f"`{name}`", extras.PURPOSES.get(name, ""), ", ".join(f"`{each}`" for each in needs)])
+        [f"`{name}`", extras.PURPOSES.get(name, ""), ", ".join(f"`{each}`" for each in needs)]
         for name, needs in extras.requirements().items()
     ]
-    return [*md.head(["extra", "for", "adds"]), *rows]
+    return md.table(["extra", "for", "adds"], rows)
 
 
 def _experiments(root: Path) -> list[str]:
     """One row a file of ``experiments/``."""
-    lines = md.head(["experiment", "what it asks", "task", "analysis", "claims", "source"])
+    rows = []
     for name in experiment.names(root / "experiments"):
         one = experiment.load(name, root / "experiments")
-        about = [f"`{name}`", one.title, f"`{one.task}`", one.analysis, str(len(one.claims)), one.paper]
-        lines.append(md.row(about))
-    return lines
+        rows.append([f"`{name}`", one.title, f"`{one.task}`", one.analysis, str(len(one.claims)), one.paper])
+    return md.table(["experiment", "what it asks", "task", "analysis", "claims", "source"], rows)
 
 
 def _commands(root: Path) -> list[str]:
@@ -183,8 +170,8 @@ def _analyses() -> list[str]:
         if analyses.registry.source(name) is None:
             part = analyses.registry.part(name)
             options = ", ".join(f"`--{field.name}`" for field in dataclasses.fields(part))
-            rows.append(md.row([f"`{name}`", (part.__doc__ or "").partition("\n")[0], options]))
-    return [*md.head(["analysis", "what it does", "its own options"]), *rows]
+            rows.append([f"`{name}`", (part.__doc__ or "").partition("\n")[0], options])
+    return md.table(["analysis", "what it does", "its own options"], rows)
 
 
 def _committed(root: Path) -> Store:
@@ -211,5 +198,6 @@ def _learned(rule: Normalizer) -> str:
     return f"{alone:g}" + (f", and {together} shared by all layers" if together else "")
 
 
-def _traits(rule: Normalizer, words: dict[str, str], between: str) -> str:
-    return between.join(word for trait, word in words.items() if getattr(rule, trait)) or "none of the traits"
+def _traits(rule: Normalizer, which: int) -> list[str]:
+    """The traits of a normalizer in words (0) or as marks (1)."""
+    return [words[which] for trait, words in TRAITS.items() if getattr(rule, trait)] or ["none of the traits"]

@@ -15,19 +15,12 @@ def manual(root: click.Group, program: str) -> list[str]:
     for name, command in _walk(root, program):
         context = click.Context(command, info_name=name)
         usage = " ".join([name, *command.collect_usage_pieces(context)])
-        lines += [
-            "",
-            f"## `{name.removeprefix(program + ' ')}`",
-            "",
-            _text(command.help or ""),
-            "",
-            f"Usage: `{usage}`",
-        ]
+        about = _plain((command.help or "").replace("\b\n", "").strip())  # a mark that forbids click to wrap lines
+        lines += ["", f"## `{name.removeprefix(program + ' ')}`", "", about, "", f"Usage: `{usage}`"]
         records = [record for option in command.get_params(context) if (record := option.get_help_record(context))]
         # Every command has --help; saying so each time tells nothing.
-        rows = [md.row([f"`{_cell(names)}`", _cell(words)]) for names, words in records if "--help" not in names]
-        if rows:
-            lines += ["", *md.head(["option", "meaning"]), *rows]
+        rows = [(f"`{_cell(names)}`", _cell(words)) for names, words in records if "--help" not in names]
+        lines += ["", *md.table(["option", "meaning"], rows)] if rows else []
     return lines[1:]
 
 
@@ -43,13 +36,8 @@ def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
             yield from _walk(command, f"{path} {name}")
 
 
-def _text(words: str) -> str:
-    """A help text as Markdown: the mark that forbids click to wrap lines is left out."""
-    return _plain(words.replace("\b\n", "").strip())
-
-
 def _cell(words: str) -> str:
-    return _plain(" ".join(words.split())).replace("|", "\\|")
+    return _plain(" ".join(words.split()))
 
 
 def _plain(words: str) -> str:

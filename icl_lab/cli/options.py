@@ -1,9 +1,10 @@
 """Options that commands share."""
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -12,8 +13,13 @@ from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds
 from icl_lab.errors import BadValue
 from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PAIRS = 1000  # of timed runs
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one, in this order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
@@ -77,69 +83,31 @@ seeds_option = click.option(
     "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Seeds 0 to N-1."
 )
 
-
-def where_options(command: Command) -> Command:
-    """Adds the options of every command that trains or reads runs."""
-    for option in reversed(
-        [
-            click.option("--preset", default="lite", show_default=True, help="Size of model, training and test grid."),
-            click.option(
-                "--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."
-            ),
-            results_option,
-            evidence_option,
-            device_option,
-            threads_option,
-            large_option,
-            click.option(
-                "--track",
-                default="",
-                metavar="NAME[:PROJECT]",
-                help="Follow trainings in trackio, wandb, tensorboard or mlflow.  [default: ICL_LAB_TRACK, or none]",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-def crowd_options(command: Command) -> Command:
-    """Adds the options of commands that may do many runs: at once here, as one, or one part of them here."""
-    jobs = click.option(
-        "--jobs",
-        type=RunsAtOnce(),
-        help="Runs at once; threads are divided. auto: as many as finish most steps a second here, on a Ray cluster as "
-        "there is room for.  [default: auto]",
-    )
-    stack = click.option(
-        "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."
-    )
-    shard = click.option(
-        "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
-    )
-    engine = click.option(
-        "--engine",
-        default="local",
-        show_default=True,
-        type=click.Choice(ENGINES),
-        help="Where runs are executed: by processes of this machine, or on a Ray cluster. (What does the steps of a "
-        "training is --set train.engine.)",
-    )
-    address = click.option(
-        "--address",
+draws_option = click.option(
+    "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
+)
+repeat_option = click.option("--force", is_flag=True, help="Repeat runs that are finished.")
+over_option = click.option("--force", is_flag=True, help="Write over another study in that folder.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+name_option = click.option(
+    "--name", default="", help="Folder in the results folder.  [default: named by what is compared]"
+)
+# Of every command that trains or reads runs.
+where_options = together(
+    click.option("--preset", default="lite", show_default=True, help="Size of model, training and test grid."),
+    click.option("--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."),
+    results_option,
+    evidence_option,
+    device_option,
+    threads_option,
+    large_option,
+    click.option(
+        "--track",
         default="",
-        metavar="auto|HOST:PORT|local",
-        help="The Ray cluster: the one that this machine belongs to, another one, or one of its own, here.  "
-        "[default: local]",
-    )
-    gpus = click.option(
-        "--gpus-per-run",
-        default=0.0,
-        type=Finite(0, 64),
-        help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
-    )
-    hosts = click.option("--on", hidden=True, multiple=True, expose_value=False, callback=_hosts)
-    return jobs(stack(shard(style_option(engine(address(gpus(hosts(command))))))))
+        metavar="NAME[:PROJECT]",
+        help="Follow trainings in trackio, wandb, tensorboard or mlflow.  [default: ICL_LAB_TRACK, or none]",
+    ),
+)
 
 
 def _hosts(context: click.Context, option: click.Parameter, hosts: tuple[str, ...]) -> None:
@@ -151,53 +119,74 @@ def _hosts(context: click.Context, option: click.Parameter, hosts: tuple[str, ..
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
-    part, slash, parts = text.partition("/")
-    if not (slash and _digits(part) and _digits(parts) and 0 <= int(part) <= int(parts) != 0):
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    part, parts = map(int, found.groups()) if found else (1, 0)
+    if part > parts or not parts:
         raise click.BadParameter(f"'{text}' is not part I of N, such as 1/4 (0/4 and 4/4 are the same part).")
-    return int(part), int(parts)
+    return part, parts
 
 
-def run_options(command: Command) -> Command:
-    """Adds the options that name runs."""
-    command = where_options(command)
-    for option in reversed(
-        [
-            click.option("--task", required=True, help="See: icl-lab list tasks."),
-            click.option("--attn", "attns", required=True, multiple=True, help="Normalizer; may be given again."),
-            seeds_option,
-            click.option(
-                "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
-            ),
-            click.option("--force", is_flag=True, help="Repeat runs that are finished."),
-            click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing."),
-        ]
-    ):
-        command = option(command)
-    return command
+# Of commands that may do many runs: at once here, as one, or one part of them here.
+crowd_options = together(
+    click.option(
+        "--jobs",
+        type=RunsAtOnce(),
+        help="Runs at once; threads are divided. auto: as many as finish most steps a second here, on a Ray cluster as "
+        "there is room for.  [default: auto]",
+    ),
+    click.option(
+        "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."
+    ),
+    click.option(
+        "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
+    ),
+    style_option,
+    click.option(
+        "--engine",
+        default="local",
+        show_default=True,
+        type=click.Choice(ENGINES),
+        help="Where runs are executed: by processes of this machine, or on a Ray cluster. (What does the steps of a "
+        "training is --set train.engine.)",
+    ),
+    click.option(
+        "--address",
+        default="",
+        metavar="auto|HOST:PORT|local",
+        help="The Ray cluster: the one that this machine belongs to, another one, or one of its own, here.  "
+        "[default: local]",
+    ),
+    click.option(
+        "--gpus-per-run",
+        default=0.0,
+        type=Finite(0, 64),
+        help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
+    ),
+    click.option("--on", hidden=True, multiple=True, expose_value=False, callback=_hosts),
+)
+# What names runs.
+run_options = together(
+    click.option("--task", required=True, help="See: icl-lab list tasks."),
+    click.option("--attn", "attns", required=True, multiple=True, help="Normalizer; may be given again."),
+    seeds_option,
+    draws_option,
+    repeat_option,
+    dry_run_option,
+    where_options,
+)
+# What names trained models: task and normalizer, or the folder of a run.
+model_options = together(
+    click.option("--run", "places", multiple=True, type=Folder(), help="Folder of a run."),
+    click.option("--task", default="", help="See: icl-lab list tasks."),
+    click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again."),
+    seeds_option,
+    where_options,
+)
 
 
-def model_options(command: Command) -> Command:
-    """Adds the options that name trained models: by task and normalizer, or by the folder of a run."""
-    command = where_options(command)
-    for option in reversed(
-        [
-            click.option("--run", "places", multiple=True, type=Folder(), help="Folder of a run."),
-            click.option("--task", default="", help="See: icl-lab list tasks."),
-            click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again."),
-            seeds_option,
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-def _digits(word: str) -> bool:
-    """True if these are nine digits or fewer, of those that people count with here (not the raised 2)."""
-    return word.isascii() and word.isdigit() and len(word) < 10
-
-
-def tell(text: str, folder: Path, files: Sequence[str], picture: str) -> None:
+def tell(text: str, folder: Path, files: Sequence[str], picture: str = "") -> None:
     """Prints what was found, where it was written, and what to open next."""
     out(text)
     out(f"wrote {folder}: {', '.join(files)}")
-    out(f"next: open {folder / picture}")
+    if picture:
+        out(f"next: open {folder / picture}")

@@ -26,19 +26,30 @@ def options(command: click.Command) -> dict[str, click.Parameter]:
     >>> sorted(options(experiment))
     ['ARGS', 'DRY_RUN', 'NAME']
     """
-    found = {name: parameter for parameter in command.params for name in _names(parameter)}
+    found = {
+        name: parameter for parameter in command.params for name in map(_variable, parameter.opts) if len(name) > 1
+    }
     return {**found, "ARGS": click.Argument(["args"], nargs=-1)}
 
 
-def variable(parameter: click.Parameter) -> str:
-    """Returns the make variable of an option or argument: ``--seeds`` is ``SEEDS``."""
-    longest = max(parameter.opts, key=len)
-    return longest.lstrip("-").replace("-", "_").upper()
+def option(parameter: click.Parameter) -> str:
+    """Returns the longest name of an option or argument."""
+    return max(parameter.opts, key=len)
 
 
-def _names(parameter: click.Parameter) -> list[str]:
-    """Every long name of an option as a variable."""
-    return [name.lstrip("-").replace("-", "_").upper() for name in parameter.opts if len(name) > 2]
+def as_words(parameter: click.Parameter, value: str) -> list[str]:
+    """Returns an option or argument with a value as it is typed: of a flag the name that says so."""
+    if isinstance(parameter, click.Argument):
+        return [value]
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return [parameter.secondary_opts[0] if value == "False" and parameter.secondary_opts else option(parameter)]
+    # A value that begins with a dash would be taken for an option.
+    return [f"{option(parameter)}={value}"] if value.startswith("-") else [option(parameter), value]
+
+
+def _variable(name: str) -> str:
+    """The make variable of an option: ``--dry-run`` is ``DRY_RUN``."""
+    return name.lstrip("-").replace("-", "_").upper()
 
 
 def words(command: click.Command, values: Mapping[str, str], given: Iterable[str], found: Iterable[str]) -> list[str]:
@@ -65,21 +76,17 @@ def spelled(command: click.Command, said: Iterable[tuple[click.Parameter, str]])
     """Returns parameters with their values as ``make`` takes them: ``TASK=linear ATTN='softmax ssa'``."""
     together: dict[str, list[str]] = {}
     for parameter, value in said:
-        together.setdefault(variable(parameter), []).append(value)
-    several = {variable(parameter) for parameter in command.params if _several(parameter)}
+        together.setdefault(_variable(option(parameter)), []).append(value)
+    several = {_variable(option(parameter)) for parameter in command.params if _several(parameter)}
     texts = {name: shlex.join(values) if name in several else values[-1] for name, values in together.items()}
     return " ".join(f"{name}={shlex.quote(text)}" for name, text in texts.items())
 
 
 def _said(name: str, parameter: click.Parameter, value: str) -> list[str]:
-    if isinstance(parameter, click.Argument):
-        return [value]
-    option = max(parameter.opts, key=len)
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        return [] if value in NO else [option]
+    if isinstance(parameter, click.Option) and parameter.is_flag and value in NO:
+        return []
     parts = _split(name, value) if _several(parameter) else [value]
-    # A value that begins with a dash would be taken for an option.
-    return [word for part in parts for word in ([f"{option}={part}"] if part.startswith("-") else [option, part])]
+    return [word for part in parts for word in as_words(parameter, part)]
 
 
 def _several(parameter: click.Parameter) -> bool:

@@ -32,13 +32,13 @@ def asked(language: LanguageModel, text: str) -> Asked:
     return Asked(text, Prompt(tokens, wanted, scored), len(ids), "typed", {})
 
 
-def window(language: LanguageModel, reads: Asked, rules: int, layers: str, heads: str) -> Window:
+def window(language: LanguageModel, reads: Asked, layers: str, heads: str) -> Window:
     """Returns the layers and heads that are shown; raises ``BadValue`` on more cells than a page holds."""
     config = language.model.config.get_text_config()
     made = Window(
         chosen("layer", layers, config.num_hidden_layers), chosen("head", heads, config.num_attention_heads), None
     )
-    if (cells := rules * made.cells(reads.length)) > CELLS:
+    if (cells := MOST * made.cells(reads.length)) > CELLS:
         raise BadValue(
             f"{cells:,} cells are more than the {CELLS:,} that a page holds; show fewer: --layers 0,1 or --heads 0,1, "
             "or a shorter prompt."
@@ -89,7 +89,7 @@ def watched(language: LanguageModel, see: See) -> Iterator[None]:
 
     The model must be asked for ``output_attentions``: normalizers that scale the query make no weights otherwise.
     """
-    rules: list[Any] = list(_rules(language))
+    rules: list[Any] = language.rules
 
     def watch(layer: int, rule: Normalizer) -> None:
         plain = rule.weights
@@ -112,19 +112,10 @@ def watched(language: LanguageModel, see: See) -> Iterator[None]:
             del rule.weights
 
 
-def _rules(language: LanguageModel) -> Iterator[Normalizer]:
-    """The normalizer of each layer, in the order of the layers."""
-    from icl_lab.transformers.attention import RULE
-
-    for name, part in language.model.named_modules():
-        if name.endswith(f".{RULE}") and isinstance(part, Normalizer):
-            yield part
-
-
 def _learned(language: LanguageModel) -> dict[tuple[str, int], list[float]]:
     """The numbers of each layer's normalizer, by name and layer; what all layers share is left out."""
     found = {}
-    for layer, rule in enumerate(_rules(language)):
+    for layer, rule in enumerate(language.rules):
         for name in rule.learned:
             if name not in rule.shared:
                 values: Tensor = getattr(rule, name)

@@ -71,13 +71,14 @@ def table(found: Sequence[Evaluated]) -> list[str]:
         "differences are paired over items, with 1.96 standard errors. Items are the sample: a second training of the "
         "same model may differ by more.",
         "",
-        *md.head(["benchmark", "metric", "shots", "items", *named.values(), *differences, *column]),
     ]
+    cells_of = []
     for (task, shots, metric), scores in rows.items():
         cells = [task, metric, str(shots), f"{next(iter(scores.values())).count:,}"]
         cells += [_value(scores[label]) for label in named.values()]
         cells += [_difference(scores[first], scores[other]) for other in others]
-        lines.append(md.row([*cells, *([printed[task, shots, metric]] if column else [])]))
+        cells_of.append([*cells, *([printed[task, shots, metric]] if column else [])])
+    lines += md.table(["benchmark", "metric", "shots", "items", *named.values(), *differences, *column], cells_of)
     return [*lines, "", *_sources({(ROWS[task], shots) for (task, shots, _), text in printed.items() if text})]
 
 

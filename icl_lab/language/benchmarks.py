@@ -133,7 +133,6 @@ def _kept(path: Path) -> Scores | None:
 def _harness() -> Any:
     """The package lm_eval, which logs a page for each benchmark unless it is told not to."""
     try:
-        import lm_eval
         import lm_eval.tasks
     except ImportError:
         raise BadValue("benchmarks are those of lm_eval: pip install 'icl_lab[eval]'.") from None

@@ -1,11 +1,18 @@
-"""A model that was trained here on text, as a model of transformers: its weights, its normalizer and a tokenizer."""
+"""A model that was trained here on text, as a model of transformers: its weights, its normalizer and a tokenizer.
+
+Imported only where a model is exported.
+"""
 
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.utils import logging
 
 from icl_lab.errors import BadValue
 from icl_lab.files import check_new, staged_prefix, staging, swap_folder, writing
@@ -14,6 +21,7 @@ from icl_lab.model.blocks import MLP, Attention, Block
 from icl_lab.model.gpt2 import GPT2, ModelSpec
 from icl_lab.texts.corpus import Corpus
 from icl_lab.texts.grammar import Words
+from icl_lab.transformers import attention, placing
 
 END = 0  # byte that ends a text and pads it: no text that is read here holds it
 
@@ -24,8 +32,6 @@ def save(model: GPT2, corpus: Corpus, folder: Path, card: str = "") -> None:
     Raises ``BadValue`` where no architecture of transformers computes what this model does, or where the folder holds
     something, and ``RunFailed`` where it cannot be written.
     """
-    from transformers.utils import logging
-
     check_new(folder)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     made, reads = converted(model), tokenizer(corpus)
@@ -48,17 +54,12 @@ def converted(model: GPT2) -> Any:
 
     Raises ``BadValue`` where a field of the model or its normalizer has no counterpart.
     """
-    from icl_lab.transformers import install
-    from icl_lab.transformers.attention import RULE
-    from icl_lab.transformers.folder import KEY
-
     check(model)
     with torch.no_grad():
         made = _neox(model) if isinstance(model.positions, positions.Rotary) else _gpt2(model)
-        install(made, model.attn, train_tokens=model.reading.train_tokens)
-        layers = getattr(made.config, KEY)["layers"]
-        for name, rule in zip(layers, model.rules, strict=True):
-            made.base_model.get_submodule(name).get_submodule(RULE).load_state_dict(rule.state_dict())
+        placing.install(made, model.attn, train_tokens=model.reading.train_tokens)
+        for ours, theirs in zip(model.rules, attention.rules(made).values(), strict=True):
+            theirs.load_state_dict(ours.state_dict())
     return made.eval()
 
 
@@ -97,10 +98,6 @@ def tokenizer(corpus: Corpus) -> Any:
 
     Raises ``BadValue`` for the words of the grammar.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
-
     if isinstance(corpus.tokenizer, Words):
         raise BadValue(
             "the words of the grammar are no tokenizer of transformers: train on bytes, or a tokenizer.json."
@@ -120,8 +117,6 @@ def tokenizer(corpus: Corpus) -> Any:
 
 
 def _gpt2(model: GPT2) -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     code, spec = cast(positions.Learned, model.positions), model.spec
     sizes: dict[str, Any] = {
         "n_layer": spec.layers,
@@ -144,8 +139,6 @@ def _gpt2(model: GPT2) -> Any:
 
 
 def _neox(model: GPT2) -> Any:
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
     code, spec = cast(positions.Rotary, model.positions), model.spec
     config = GPTNeoXConfig(
         hidden_size=spec.width,

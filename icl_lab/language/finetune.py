@@ -53,7 +53,7 @@ def tune(
     one that is over only reads it. Raises ``Stopped`` when asked to stop, with the state kept, ``Diverged`` where
     the loss is no finite number, and ``BadValue`` where the normalizer has no numbers to learn.
     """
-    moving = _moving(language.model, recipe)
+    moving = _moving(language, recipe)
     optimizer = torch.optim.Adam(moving.values(), lr=recipe.rate)
     identity = _identity(language, corpus, recipe)
     history = _resume(path, identity, moving, optimizer)
@@ -99,12 +99,10 @@ def _step(
     return value
 
 
-def _moving(model: nn.Module, recipe: Recipe) -> dict[str, nn.Parameter]:
+def _moving(language: LanguageModel, recipe: Recipe) -> dict[str, nn.Parameter]:
     """The parameters that training moves, by name; the others are frozen."""
-    from icl_lab.transformers.attention import RULE
-
-    named = dict(model.named_parameters())
-    chosen = {name: p for name, p in named.items() if recipe.learn == "all" or f".{RULE}." in name}
+    named = dict(language.model.named_parameters())
+    chosen = named if recipe.learn == "all" else language.rule_parameters
     if not chosen:
         raise BadValue("the normalizer has no numbers to learn: take --learn all.")
     for name, p in named.items():

@@ -22,42 +22,39 @@ WORDS = {
 
 def table(heads: Grid, layers: Grid) -> list[str]:
     """Medians over heads by the number of keys, how fast the largest weight falls, and the size of hidden states."""
-    rules, keys = heads.values("attn"), heads.values("keys")
-    shown = keys[::-2][::-1]
+    rules, shown = heads.values("attn"), heads.values("keys")[::-2][::-1]
+    columns = [f"n {n:g}" for n in shown]
     text = [
         "Attention of a token that sees n keys: medians over all heads of the model, of means over windows. Slope: of "
         "log(largest weight) on log n; 0: does not fade, −1: fades as fast as a mean does. Saturated: the share of "
         f"heads and windows whose largest weight is above {SATURATED}.",
     ]
     for metric, words in WORDS.items():
-        more = ["slope"] if metric == "largest" else []
-        text += ["", *md.head([words, *(f"n {n:g}" for n in shown), *more])]
+        rows = []
         for rule in rules:
             own = heads.where(attn=rule, metric=metric)
             cells = [short(known_median(own.where(keys=n).frame["value"])) for n in shown]
-            if more:
+            if metric == "largest":
                 cells.append(f"{known_median(slopes(own)):.2f}".replace("-", "−"))
-            text.append(md.row([f"`{rule}`", *cells]))
-    text += ["", *md.head(["saturated", *(f"n {n:g}" for n in shown)])]
+            rows.append([f"`{rule}`", *cells])
+        text += ["", *md.table([words, *columns, *(["slope"] if metric == "largest" else [])], rows)]
+    rows = []
     for rule in rules:
         own = heads.where(attn=rule, metric="saturated")
-        text.append(md.row([f"`{rule}`", *(f"{own.where(keys=n).frame['value'].mean():.3f}" for n in shown)]))
-    text += ["", *_norms(layers)]
-    return text
-
-
-def _norms(layers: Grid) -> list[str]:
-    text = [
+        rows.append([f"`{rule}`", *(f"{own.where(keys=n).frame['value'].mean():.3f}" for n in shown)])
+    text += ["", *md.table(["saturated", *columns], rows)]
+    text += [
+        "",
         "Hidden states: the Euclidean norm of the first token over that of the others, in the layer where it is "
         "greatest (counted from 0), and the norm of the others where the last layer reads them.",
         "",
-        *md.head(["normalizer", "first over others", "layer", "others at the last layer"]),
     ]
+    rows = []
     for rule in layers.values("attn"):
-        own = layers.where(attn=rule).frame.pivot(index="layer", columns="metric", values="value")
-        ratio = own["norm-first"] / own["norm"]
-        text.append(md.row([f"`{rule}`", short(ratio.max()), f"{ratio.idxmax():g}", short(own["norm"].iloc[-1])]))
-    return text
+        states = layers.where(attn=rule).frame.pivot(index="layer", columns="metric", values="value")
+        ratio = states["norm-first"] / states["norm"]
+        rows.append([f"`{rule}`", short(ratio.max()), f"{ratio.idxmax():g}", short(states["norm"].iloc[-1])])
+    return text + md.table(["normalizer", "first over others", "layer", "others at the last layer"], rows)
 
 
 def figure(heads: Grid, title: str, near: int) -> Figure:

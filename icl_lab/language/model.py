@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from icl_lab.errors import BadValue, first_line
 from icl_lab.language.disk import MADE_BY, OnDisk
+from icl_lab.normalizers.base import Normalizer
 
 
 @dataclass(frozen=True)
@@ -56,33 +57,42 @@ class LanguageModel:
         if self.limit is not None and tokens > self.limit:
             raise BadValue(f"{self.name} has places for {self.limit:,} tokens, got {tokens:,}.")
 
+    @property
+    def rules(self) -> list[Normalizer]:
+        """The normalizer of each layer, in the order of the layers."""
+        from icl_lab.transformers.attention import rules
+
+        return list(rules(self.model).values())
+
+    @property
+    def rule_parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters of its normalizers, by name; those that layers share once."""
+        own = {id(p) for rule in self.rules for p in rule.parameters()}
+        return {name: p for name, p in self.model.named_parameters() if id(p) in own}
+
     @contextmanager
     def ruled(self, attn: str, train_tokens: int) -> Iterator[None]:
         """The normalizer stands in every attention layer within.
 
         The one that the model was saved with stands there before and after, with what it has learned.
         """
-        from icl_lab.transformers import install, uninstall
-        from icl_lab.transformers.attention import RULE
-        from icl_lab.transformers.folder import KEY
-        from icl_lab.transformers.placing import place
+        from icl_lab.transformers import folder, placing
 
-        told = getattr(self.model.config, KEY, None)
+        told = getattr(self.model.config, folder.KEY, None)
         if told and attn == self.attn:
             yield
             return
-        learned = {name: p.detach().clone() for name, p in self.model.named_parameters() if f".{RULE}." in name}
-        install(self.model, attn, train_tokens=train_tokens)
+        learned = {name: p.detach().clone() for name, p in self.rule_parameters.items()}
+        placing.install(self.model, attn, train_tokens=train_tokens)
         try:
             yield
         finally:
-            uninstall(self.model)
+            placing.uninstall(self.model)
             if told:
-                place(self.model, told)
+                placing.place(self.model, told)
                 with torch.no_grad():
-                    for name, p in self.model.named_parameters():
-                        if name in learned:
-                            p.copy_(learned[name])
+                    for name, p in self.rule_parameters.items():
+                        p.copy_(learned[name])
 
 
 def read(place: str, device: torch.device) -> LanguageModel:
@@ -93,8 +103,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
     try:
         import transformers
 
-        from icl_lab.transformers import load
-        from icl_lab.transformers.folder import KEY
+        from icl_lab.transformers import folder, saved
     except ImportError:
         raise BadValue("language models are read by transformers: pip install 'icl_lab[hf]'.") from None
 
@@ -107,8 +116,8 @@ def read(place: str, device: torch.device) -> LanguageModel:
     silence.disable_progress_bar()
     auto: Any = transformers.AutoModelForCausalLM
     try:
-        if told.get(KEY):
-            model, missing = load(auto, disk.folder, dtype=torch.float32), []
+        if told.get(folder.KEY):
+            model, missing = saved.load(auto, disk.folder, dtype=torch.float32), []
         else:
             model, found = auto.from_pretrained(
                 disk.folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **disk.more
@@ -121,7 +130,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
             f"{place} has no weights for {missing[0]} and {len(missing) - 1} more: it would answer by chance."
         )
     trained = getattr(model.config, "max_position_embeddings", None) or 1024
-    attn = str(told[KEY]["attn"]) if told.get(KEY) else "softmax"
+    attn = str(told[folder.KEY]["attn"]) if told.get(folder.KEY) else "softmax"
     return LanguageModel(disk.name, model.to(device).eval(), _tokenizer(disk), attn, int(trained), _limit(model))
 
 

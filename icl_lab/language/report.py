@@ -15,7 +15,8 @@ from icl_lab.figures import lines
 from icl_lab.grid import Grid
 from icl_lab.language import attention, heads_report, needle
 from icl_lab.language.model import LanguageModel
-from icl_lab.language.study import REFERENCES, Answers, LanguageQuestion, Row, row
+from icl_lab.language.study import REFERENCES, Answers, LanguageQuestion, Needles, Row, row
+from icl_lab.runs import environment
 from icl_lab.texts.corpus import Corpus
 
 
@@ -41,16 +42,12 @@ def grids(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[
     return made
 
 
-def files(
-    question: LanguageQuestion, language: LanguageModel, answers: Answers, command: str, origin: str
-) -> dict[str, Any]:
+def files(question: LanguageQuestion, language: LanguageModel, answers: Answers, command: str) -> dict[str, Any]:
     """The attention page of the prompt, with its weights and answers as CSV; nothing without a prompt."""
     if not answers.maps:
         return {}
-    reads = attention.asked(language, question.prompt)
-    shows = attention.window(language, reads, attention.MOST, question.layers, question.heads)
-    seen = attention.seen(language, reads, shows, answers.maps, command)
-    return {"attention.html": page.page(seen, origin).html} | report.files(seen)
+    seen = attention.seen(language, *question.shown(language), answers.maps, command)
+    return {"attention.html": page.page(seen, environment.origin()).html} | report.files(seen)
 
 
 def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:
@@ -67,15 +64,17 @@ def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid
         "the length of training. A column of numbers is the half octave of tokens up to there. The difference is to "
         f"{first}, paired over windows, with 1.96 standard errors: windows overlap, so the true ones are larger.",
         "",
-        *md.head(["normalizer", *(f"{tokens:g}" for tokens in shown), "all", "difference", "bits per byte"]),
     ]
+    rows = []
     for name, nats in answers.losses.items():
         cells = [f"{nats[:, answers.places.steps[tokens]].mean():.3f}" for tokens in shown]
         mean = nats.mean(1)
         apart = "" if name == first else _difference(mean - answers.losses[first].mean(1))
-        text.append(md.row([f"`{name}`", *cells, f"{mean.mean():.4f}", apart, f"{mean.mean() / bits:.3f}"]))
+        rows.append([f"`{name}`", *cells, f"{mean.mean():.4f}", apart, f"{mean.mean() / bits:.3f}"])
+    columns = ["normalizer", *(f"{tokens:g}" for tokens in shown), "all", "difference", "bits per byte"]
+    text += md.table(columns, rows)
     if question.needles:
-        text += ["", *_needle_table(question, answers)]
+        text += ["", *_needle_table(question.attns, question.needles, answers)]
     if question.follow:
         text += ["", *heads_report.table(grids["attention"], grids["hidden"])]
     return text
@@ -122,31 +121,25 @@ def figures(
     return drawn
 
 
-def _needle_table(question: LanguageQuestion, answers: Answers) -> list[str]:
-    asked = question.needles
-    if asked is None:
-        return []
-    cells = asked.samples * len(asked.depths)
+def _needle_table(attns: Sequence[str], asked: Needles, answers: Answers) -> list[str]:
+    cells, rows = asked.samples * len(asked.depths), []
     text = [
         f"Needles missed: a number of {needle.DIGITS} digits hidden at {', '.join(f'{d:g}' for d in asked.depths)} "
         f"percent of the context, {cells} texts for each context, with the 95 % interval of Wilson; all digits must be "
         "right. Best head: the greatest weight of the last token on the digits, mean over texts.",
         "",
-        *md.head(["normalizer", *(f"{context:,} tokens" for context in asked.contexts), "best head"]),
     ]
-    for attn in question.attns:
-        row = []
-        for context in asked.contexts:
-            share = _share(answers.needles, attn, context)
-            low, high = wilson(round(share * cells), cells)
-            row.append(f"{share:.2f} [{low:.2f}, {high:.2f}]")
+    for attn in attns:
+        shares = [_share(answers.needles, attn, context) for context in asked.contexts]
+        ends = [wilson(round(share * cells), cells) for share in shares]
+        told = [f"{share:.2f} [{low:.2f}, {high:.2f}]" for share, (low, high) in zip(shares, ends, strict=True)]
         scores: dict[tuple[int, int], list[float]] = {}
         for each in answers.heads:
             if each["attn"] == attn:
                 scores.setdefault((each["layer"], each["head"]), []).append(each["value"])
         (layer, head), values = max(scores.items(), key=lambda item: sum(item[1]))
-        text.append(md.row([f"`{attn}`", *row, f"{layer}.{head}: {sum(values) / len(values):.2f}"]))
-    return text
+        rows.append([f"`{attn}`", *told, f"{layer}.{head}: {sum(values) / len(values):.2f}"])
+    return text + md.table(["normalizer", *(f"{context:,} tokens" for context in asked.contexts), "best head"], rows)
 
 
 def _share(rows: Sequence[Row], attn: str, context: int) -> float:

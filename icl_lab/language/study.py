@@ -12,6 +12,7 @@ from torch import Tensor
 
 from icl_lab import normalizers
 from icl_lab.analyses.attention.maps import Maps, ShownModel
+from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import attention, needle
@@ -21,13 +22,13 @@ from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
 from icl_lab.language.model import LanguageModel, read
 from icl_lab.parts.registry import filename
+from icl_lab.progress import Tick, silent
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, summary
 from icl_lab.texts.corpus import Corpus, corpus_in
 from icl_lab.texts.ngrams import ngram
 
 Row = dict[str, Any]
-Progress = Callable[[str, int, int], object]  # what is done, done, total
 REFERENCES = {"reference:unigram": 1, "reference:5-gram": 5}
 
 
@@ -70,6 +71,14 @@ class LanguageQuestion:
     def short(self) -> str:
         """Name of the model: its folder, or its file."""
         return self.disk.name
+
+    def shown(self, language: LanguageModel) -> tuple[Asked, Window]:
+        """The prompt as its tokens, and the layers and heads whose maps are shown.
+
+        Raises ``BadValue`` where the model cannot read it, or a page cannot hold them.
+        """
+        reads = attention.asked(language, self.prompt)
+        return reads, attention.window(language, reads, self.layers, self.heads)
 
     def tuned(self, corpus: Corpus) -> str:
         """The folder of fine-tunings of this model by this recipe on this text, whatever is measured afterwards."""
@@ -114,9 +123,7 @@ def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQ
             language.check_length(context + needle.DIGITS + 3)
             needle.hidden(language, corpus, context, depth, 0)
     if question.prompt:
-        attention.window(
-            language, attention.asked(language, question.prompt), attention.MOST, question.layers, question.heads
-        )
+        question.shown(language)
     if question.recipe:
         language.check_length(question.recipe.length + len(language.start))
         corpus.windows("train", stream(0), 1, question.recipe.length)
@@ -132,7 +139,7 @@ def measure(
     language: LanguageModel,
     corpus: Corpus,
     folder: Path,
-    progress: Progress = lambda what, done, total: None,
+    progress: Tick = silent,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Answers:
     """Asks every normalizer, on the same windows and needles. ``folder`` keeps the states of fine-tunings.
@@ -158,9 +165,7 @@ def measure(
                 found.follow += [{"attn": attn, **row} for row in of_heads]
                 found.layers += [{"attn": attn, **row} for row in of_layers]
             if question.prompt and len(found.maps) < attention.MOST:
-                reads = attention.asked(language, question.prompt)
-                shows = attention.window(language, reads, attention.MOST, question.layers, question.heads)
-                found.maps.append(attention.shown(language, attn, reads, shows))
+                found.maps.append(attention.shown(language, attn, *question.shown(language)))
         if stopping():
             raise Stopped("stopped; nothing was written, and fine-tuning that is done is kept.")
     for name, order in REFERENCES.items():
@@ -201,5 +206,5 @@ def row(name: str, metric: str, values: Tensor, **where: float) -> Row:
     return {"attn": name, **where, "metric": metric} | summary(values)
 
 
-def _told(progress: Progress, what: str) -> Callable[[int, int], object]:
-    return lambda done, total: progress(what, done, total)
+def _told(progress: Tick, what: str) -> Callable[[int, int], object]:
+    return lambda done, total: progress(what, done, total, "")

@@ -39,6 +39,11 @@ from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
 
+# What is true of a normalizer around another one, unless it says otherwise, where it is true of that one.
+TRAITS = (
+    *("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "one_sided", "finishes"),
+    "reads_tokens",
+)
 # A row whose weights add up to less than this has none: its quotients would overflow single precision backward.
 MASS = 1e-30
 
@@ -203,10 +208,8 @@ class Wrapper(Normalizer):
     def __init__(self, rule: Normalizer) -> None:
         super().__init__()
         self.rule = rule
-        self.sums_to_one, self.non_negative, self.finishes = rule.sums_to_one, rule.non_negative, rule.finishes
-        self.prefix_consistent, self.ordered, self.stackable = rule.prefix_consistent, rule.ordered, rule.stackable
-        self.one_sided = rule.one_sided
-        self.reads_tokens = rule.reads_tokens
+        for trait in TRAITS:
+            setattr(self, trait, getattr(rule, trait))
 
     @property
     def takes_bias(self) -> bool:

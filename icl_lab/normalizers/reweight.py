@@ -5,7 +5,7 @@ from torch import Tensor
 
 from icl_lab.errors import BadValue
 from icl_lab.normalizers import wrappers
-from icl_lab.normalizers.base import Normalizer, Scored, Site, count, extra, ratio, uniform_tolerance
+from icl_lab.normalizers.base import Normalizer, Scored, Site, Wrapper, count, extra, ratio, uniform_tolerance
 from icl_lab.parts.registry import require
 
 MOST = 100_000  # as p: a power of a number that rounding left above 1 overflows
@@ -13,7 +13,7 @@ FIRST = 3  # rows that see no more keys than this keep all of them
 
 
 @wrappers.add("reweight")
-class Reweight(Scored):
+class Reweight(Wrapper, Scored):
     """Keeps what a normalizer gives above the uniform share 1/n, raised to a power p.
 
     Formula: w_j = y_j / sum_i y_i, y_j = relu(n a_j - o)^p, a the normalizer's weights, o = 1 (0 where n <= 3)
@@ -24,16 +24,11 @@ class Reweight(Scored):
     """
 
     def __init__(self, site: Site, rule: Normalizer, *, p: int = 3) -> None:
-        super().__init__()
+        super().__init__(rule)
         require(1 <= p <= MOST, f"p must be >= 1 and at most {MOST:,}", p)
         if not rule.sums_to_one:
             raise BadValue("re-weighting keeps what is above the uniform share 1/n, so it needs rows that sum to 1.")
-        self.rule, self.p = rule, p
-        self.prefix_consistent, self.ordered, self.one_sided = rule.prefix_consistent, rule.ordered, rule.one_sided
-
-    @property
-    def takes_bias(self) -> bool:
-        return self.rule.takes_bias
+        self.p, self.non_negative, self.finishes, self.reads_tokens = p, True, False, "no"
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         # The normalizer is asked in single precision too: a power of 15 would read meaning into digits that a half

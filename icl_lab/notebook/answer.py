@@ -19,18 +19,13 @@ from icl_lab.notebook import show
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Answer:
+class Answer(show.Written):
     """Result of an analysis, and the folder that it was written to."""
 
     question: str
     analysis: AnyAnalysis
     made: Made
     title: str
-
-    @property
-    def folder(self) -> Path:
-        """The folder with the numbers, tables, figures and pages."""
-        return self.made.folder
 
     @property
     def found(self) -> Any:
@@ -74,9 +69,6 @@ class Answer:
     def __repr__(self) -> str:
         return f"<{self.question}: {self.finding or self.title}; {self.folder}>"
 
-    def __str__(self) -> str:
-        return self.made.text
-
     def _repr_html_(self) -> str:
         if f"{self.question}.html" in self.made.files:  # a page of its own says more than its tables
             return self.page()._repr_html_()
@@ -87,16 +79,11 @@ class Answer:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ExperimentReport:
+class ExperimentReport(show.Written):
     """Our numbers beside the printed ones of a table or figure, and the folder that they were written to."""
 
     name: str
     made: WrittenStudy
-
-    @property
-    def folder(self) -> Path:
-        """The folder with the numbers, tables, figures and pages."""
-        return self.made.folder
 
     @property
     def files(self) -> list[str]:
@@ -110,9 +97,6 @@ class ExperimentReport:
 
     def __repr__(self) -> str:
         return f"<experiment {self.name}; {self.folder}>"
-
-    def __str__(self) -> str:
-        return self.made.text
 
     def _repr_html_(self) -> str:
         return _text_of(self.made.text, self.folder)

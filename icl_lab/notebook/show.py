@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -14,6 +15,21 @@ from icl_lab.figures.base import encode
 
 TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 CELL = "padding:2px 10px 2px 0;text-align:{};border:0"
+
+
+class Written:
+    """A result in a folder, as a command would have printed it."""
+
+    made: Any
+
+    @property
+    def folder(self) -> Path:
+        """The folder with the numbers, tables, figures and pages."""
+        folder: Path = self.made.folder
+        return folder
+
+    def __str__(self) -> str:
+        return str(self.made.text)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,7 +23,7 @@ from icl_lab.runs.store import by_rule
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Study:
+class Study(show.Written):
     """Normalizers against a baseline, paired over training seeds, and the folder that it was written to."""
 
     made: Made
@@ -40,11 +39,6 @@ class Study:
         """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
         found: numbers.Study = self.made.found
         return found
-
-    @property
-    def folder(self) -> Path:
-        """The folder with the page, tables, figures and the record of the study."""
-        return self.made.folder
 
     @property
     def verdict(self) -> str:
@@ -96,9 +90,6 @@ class Study:
     def __repr__(self) -> str:
         rules = ", ".join(self.numbers.grids)
         return f"<comparison of {rules}, {self.numbers.seeds} seeds: {self.verdict}; {self.folder}>"
-
-    def __str__(self) -> str:
-        return self.made.text
 
     def _repr_html_(self) -> str:
         table = self.table()

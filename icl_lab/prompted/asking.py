@@ -8,16 +8,30 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from icl_lab.progress import Tick, silent
-from icl_lab.prompted.endpoint import Endpoint, Failure
 from icl_lab.prompted.question import PromptQuestion
 from icl_lab.prompted.record import Record, Reply
+
+if TYPE_CHECKING:
+    from icl_lab.prompted.endpoint import Endpoint
 
 GIVE_UP = 5  # questions in a row without any answer: it is not the question
 POLL = 0.1  # seconds between two looks at the stop flag
 GRACE = 2.0  # seconds that requests under way have left after a stop: their answers are paid for
 STOPPED = "stopped"
+
+
+class Failure(Exception):
+    """No answer to a question, with the reason in one line.
+
+    ``fatal``: no question can be answered, the round stops. ``retries`` counts requests beyond the first.
+    """
+
+    def __init__(self, reason: str, *, fatal: bool = False, retries: int = 0) -> None:
+        super().__init__(" ".join(reason.split()))
+        self.fatal, self.retries = fatal, retries
 
 
 @dataclass
@@ -43,7 +57,7 @@ class Round:
     failures: Counter[str] = field(default_factory=Counter)
     _left: deque[PromptQuestion] = field(default_factory=deque)
 
-    async def ask(self, endpoint: Endpoint, questions: Sequence[PromptQuestion]) -> None:
+    async def ask(self, endpoint: "Endpoint", questions: Sequence[PromptQuestion]) -> None:
         """Asks the questions and adds every reply to the record."""
         self._left = deque(questions)
         workers = {asyncio.create_task(self._work(endpoint)) for _ in range(min(endpoint.parallel, len(questions)))}
@@ -65,7 +79,7 @@ class Round:
         if self._left:
             self.stopped = self.stopped or "the budget is spent"
 
-    async def _work(self, endpoint: Endpoint) -> None:
+    async def _work(self, endpoint: "Endpoint") -> None:
         """Asks until no question is left, the budget does not reach for another one, or the round stops."""
         while self._left and not self.stopped:
             # A question sets aside all its attempts and the most tokens that it can take, and gives back what it did
@@ -111,7 +125,7 @@ class Round:
         self.tick("asking", done, done + len(self._left), "")
 
 
-def answer(questions: Sequence[PromptQuestion], connect: Callable[[], Endpoint], made: Round) -> None:
+def answer(questions: Sequence[PromptQuestion], connect: Callable[[], "Endpoint"], made: Round) -> None:
     """Asks the questions that have no answer in the record yet.
 
     ``connect`` is called only where an answer is missing: an answered study needs neither a server nor a key.

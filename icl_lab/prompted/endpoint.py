@@ -1,20 +1,23 @@
 """An OpenAI-compatible server, asked through the ``openai`` client, whose own retries and time-outs are used.
 
 Nothing but the address that was given is contacted: no proxies of the environment, no redirects. Text from a server is
-cleaned once, here: without the key and without control characters.
+cleaned once, here: without the key and without control characters. Imported only where a server is asked.
 """
 
+import asyncio
 import json
 import re
 import time
 from contextlib import suppress
 from typing import Any, TypeGuard
-from urllib.parse import urlsplit
 
+import httpx2
 import msgspec
+import openai
 
 from icl_lab.errors import BadValue
 from icl_lab.markdown import printable
+from icl_lab.prompted.asking import Failure
 from icl_lab.prompted.question import PromptQuestion, about_tokens
 from icl_lab.prompted.record import Reply
 from icl_lab.prompted.study import PromptedOptions
@@ -22,37 +25,43 @@ from icl_lab.prompted.study import PromptedOptions
 HOPELESS = (401, 403, 404, 405, 407)  # states in which no other question would fare better
 SHOWN = 160  # characters of a complaint that are shown
 MOST_TOKENS = 4_000_000  # that one answer can have
+LARGEST = 4_000_000  # bytes of an answer
 RETRIES = "x-stainless-retry-count"  # header by which the client numbers its requests
 NO_KEY = "none"  # sent where no key was given: servers of one's own need none
 LEAST = 8  # characters of a key; shorter ones, such as EMPTY, are placeholders of servers that need none
 
 
-class Failure(Exception):
-    """No answer to a question, with the reason in one line.
+class BoundedTransport(httpx2.AsyncHTTPTransport):
+    """Transport that reads an answer whole, in ``seconds`` and up to ``LARGEST`` bytes.
 
-    ``fatal``: no question can be answered, the round stops. ``retries`` counts requests beyond the first.
+    The time-out of the client is for each read: a server that sends a byte now and then would never run into it.
+    Raises ``ReadTimeout``, or ``OpenAIError`` where it is of no use to ask again.
     """
 
-    def __init__(self, reason: str, *, fatal: bool = False, retries: int = 0) -> None:
-        super().__init__(" ".join(reason.split()))
-        self.fatal, self.retries = fatal, retries
+    def __init__(self, seconds: float, connections: int) -> None:
+        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+        super().__init__(trust_env=False, limits=limits)
+        self._seconds = seconds
 
-
-def address(url: str) -> str:
-    """Returns the address of a server as it is kept in records; raises ``BadValue`` on one that is none.
-
-    An address with a password or a query in it would put a secret into every record.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        parts.port  # noqa: B018 - raises where it is no number
-    except ValueError as error:
-        raise BadValue(f"the address of the server cannot be read: {error}.") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadValue("the address of the server begins with http:// or https:// and names a host.")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise BadValue("the address of the server holds a name, password or query; give the key as OPENAI_API_KEY.")
-    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Sends a request."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._seconds):
+                response = await super().handle_async_request(request)
+                try:
+                    # A small packed answer can be gigabytes when it is unpacked.
+                    if response.headers.get("content-encoding", "identity") != "identity":
+                        raise openai.OpenAIError("the answer is compressed, which was not asked for")
+                    async for part in response.aiter_raw():
+                        body += part
+                        if len(body) > LARGEST:
+                            raise openai.OpenAIError(f"the answer has more than {LARGEST:,} bytes")
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise httpx2.ReadTimeout("the answer took too long", request=request) from None
+        return httpx2.Response(response.status_code, headers=response.headers, content=bytes(body))
 
 
 class _Message(msgspec.Struct):
@@ -86,16 +95,20 @@ class Endpoint:
     """
 
     def __init__(self, options: PromptedOptions, key: str = "", timeout: float = 60.0, parallel: int = 4) -> None:
-        try:
-            import openai
-
-            from icl_lab.prompted.transport import client_of
-        except ImportError:
-            raise BadValue("servers are asked by the openai client: pip install 'icl_lab[llm]'.") from None
         if not re.fullmatch(r"[!-~]*", key.strip()):
             raise BadValue("the key in OPENAI_API_KEY has a blank, or a character that is not ASCII.")
-        self._openai, self._options, self.model, self.parallel = openai, options, options.model, parallel
-        self._client = client_of(options.server, key.strip() or NO_KEY, timeout, parallel)
+        self._options, self.model, self.parallel = options, options.model, parallel
+        http = httpx2.AsyncClient(
+            transport=BoundedTransport(timeout, parallel),
+            trust_env=False,
+            follow_redirects=False,
+            headers={"Accept-Encoding": "identity"},
+        )
+        told: dict[str, Any] = {"api_key": key.strip() or NO_KEY, "http_client": http, "timeout": timeout}
+        try:
+            self._client = openai.AsyncOpenAI(base_url=options.server, **told)
+        except httpx2.InvalidURL as error:
+            raise BadValue(f"the address of the server cannot be read: {printable(str(error))}") from None
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -120,8 +133,8 @@ class Endpoint:
         path = "/completions" if "prompt" in asked else "/chat/completions"
         client = self._client.with_options(max_retries=retries)
         try:
-            made = await client.post(path, body=asked, cast_to=self._openai.HttpxBinaryResponseContent)
-        except self._openai.OpenAIError as error:
+            made = await client.post(path, body=asked, cast_to=openai.HttpxBinaryResponseContent)
+        except openai.OpenAIError as error:
             raise self._failure(error, retries) from None
         retried = repeated(made.response.request)
         try:
@@ -153,7 +166,6 @@ class Endpoint:
 
     def _failure(self, error: Exception, allowed: int) -> Failure:
         """The client's error as a failure in one line, without the key."""
-        openai = self._openai
         retries = repeated(error.request) if isinstance(error, openai.APIError) else 0
         if isinstance(error, openai.APITimeoutError):
             return Failure("the server did not answer in time", retries=retries)

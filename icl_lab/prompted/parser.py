@@ -14,7 +14,6 @@ LABEL = re.compile(
 )
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 WRAPS = ("```", "**", "`", "$", '"', "'")
-MINUS = "\u2212"  # the minus of print
 
 
 def parse_number(text: str) -> float | None:
@@ -26,11 +25,9 @@ def parse_number(text: str) -> float | None:
     >>> [parse_number(text) for text in ("answer: 3.2.", "−1", "1e3", "1,000", "1/2", "2 or 3")]
     [3.2, -1.0, 1000.0, None, None, None]
     """
-    bare = _bare(text).replace(MINUS, "-")
-    for form in (bare, bare.removesuffix(".")):
+    for form in _forms(text.replace("\u2212", "-")):  # the minus of print
         if NUMBER.fullmatch(form):
-            value = float(form)
-            return value if math.isfinite(value) else None
+            return float(form) if math.isfinite(float(form)) else None
     return None
 
 
@@ -40,8 +37,7 @@ def parse_choice(text: str, choices: Sequence[str]) -> str | None:
     >>> parse_choice(" true.", ["False", "True"]), parse_choice("True, because", ["False", "True"])
     ('True', None)
     """
-    bare = _bare(text)
-    for form in (bare, bare.removesuffix(".")):
+    for form in _forms(text):
         if form in choices:
             return form
         found = [each for each in choices if each.casefold() == form.casefold()]
@@ -50,8 +46,8 @@ def parse_choice(text: str, choices: Sequence[str]) -> str | None:
     return None
 
 
-def _bare(text: str) -> str:
-    """A text without the label in front, and without the signs of typesetting around it."""
+def _forms(text: str) -> tuple[str, str]:
+    """A text without label in front and signs of typesetting around it, with and without a full stop behind."""
     bare, before = text.strip(), None
     while bare != before:
         before = bare
@@ -60,4 +56,4 @@ def _bare(text: str) -> str:
         for wrap in WRAPS:
             if len(bare) > 2 * len(wrap) and bare.startswith(wrap) and bare.endswith(wrap):
                 bare = bare[len(wrap) : -len(wrap)].strip()
-    return bare
+    return bare, bare.removesuffix(".")

@@ -27,7 +27,7 @@ def about_tokens(text: str) -> int:
 
 @dataclass(frozen=True)
 class PromptQuestion:
-    """Request for the answer at one token of one test prompt; ``key`` names it in a record.
+    """Request for the answer at one token of one test prompt; ``key`` names it in a record, ``truth`` is right.
 
     ``sent`` are its fields in the OpenAI protocol: ``messages``, or a ``prompt`` to complete and where to ``stop``.
     """
@@ -36,6 +36,7 @@ class PromptQuestion:
     prompt: int
     token: int
     sent: Mapping[str, Any]
+    truth: str = ""
 
     @cached_property
     def sha(self) -> str:

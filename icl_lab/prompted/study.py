@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -188,17 +189,33 @@ class PromptedStudy:
         prompt, written = self.drawn(cell), writer(cell["digits"])
         where = ",".join(f"{axis}={value:g}" for axis, value in shift_of(cell).items())
         place = f"{self.prefix}|{where}|length={cell['length']:g}|digits={cell['digits']:g}"
-        for number, tokens in enumerate(self.asked(cell, prompt)):
-            one = single(prompt, number)
+        for number, (tokens, one) in enumerate(zip(self.asked(cell, prompt), prompt.pieces(1), strict=True)):
             for token in tokens:
                 key = f"{place}|prompt={number}|token={token}|sample=0"  # there were several samples once
                 text = self.speech.tell(one, token, written)
                 sent = FORMATS[self.options.form](self.speech, text, self.options.instruct)
-                yield PromptQuestion(key, number, token, sent)
+                yield PromptQuestion(key, number, token, sent, self.speech.right(one, token, written))
 
     def questions(self) -> list[PromptQuestion]:
         """Returns every question, cell by cell."""
         return [question for cell in self.cells for question in self.questions_of(cell)]
+
+
+def address(url: str) -> str:
+    """Returns the address of a server as it is kept in records; raises ``BadValue`` on one that is none.
+
+    An address with a password or a query in it would put a secret into every record.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError as error:
+        raise BadValue(f"the address of the server cannot be read: {error}.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadValue("the address of the server begins with http:// or https:// and names a host.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise BadValue("the address of the server holds a name, password or query; give the key as OPENAI_API_KEY.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
 def shift_of(cell: Cell) -> dict[str, float]:
@@ -209,8 +226,3 @@ def shift_of(cell: Cell) -> dict[str, float]:
 def writer(digits: float) -> Number:
     """Returns the function that writes a number with so many decimals; -0.00 keeps its sign."""
     return lambda value: f"{value:.{int(digits)}f}"
-
-
-def single(prompt: Prompt, number: int) -> Prompt:
-    """Returns one prompt of a batch, as a batch of one."""
-    return Prompt(*(part[number : number + 1] for part in (prompt.tokens, prompt.targets, prompt.scored)))

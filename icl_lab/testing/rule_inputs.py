@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import Normalizer, causal, extra, full
+from icl_lab.normalizers.base import Normalizer, Wrapper, causal, extra, full
 
 HEADS, WIDTH, TRAINED = 4, 4, 5
 
@@ -27,25 +27,16 @@ def asked(rule: Normalizer) -> Normalizer:
     return rule if rule.reads_tokens == "no" else FromQueries(rule)
 
 
-class FromQueries(Normalizer):
+class FromQueries(Wrapper):
     """A normalizer that reads the tokens, where a token is its own queries (of all heads, side by side).
 
     What a hidden token must not change is then what its query must not: a normalizer that lets it is found out by the
     query.
     """
 
-    TRAITS = ("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "one_sided", "finishes")
-
     def __init__(self, rule: Normalizer) -> None:
-        super().__init__()
-        self.rule = rule
-        for trait in self.TRAITS:
-            setattr(self, trait, getattr(rule, trait))
-
-    @property
-    def takes_bias(self) -> bool:
-        """Trait of the normalizer inside."""
-        return self.rule.takes_bias
+        super().__init__(rule)
+        self.reads_tokens = "no"
 
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
@@ -73,10 +64,10 @@ def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
     return rule.output_at(q, o) if isinstance(rule, FromQueries) else rule.output(o)
 
 
-def stirred(choice: str, seed: int = 5) -> Normalizer:
+def stirred(choice: str) -> Normalizer:
     """Builds a normalizer whose parameters have left their starting values, each its own way."""
     rule = build(choice)
-    stir(rule, seed)
+    stir(rule)
     return rule
 
 
@@ -88,10 +79,10 @@ def stir(rule: Normalizer, seed: int = 5) -> None:
             parameter.add_(0.2 * (torch.rand(parameter.shape, generator=generator, dtype=torch.float64) + 0.1))
 
 
-def qkv(t: int = 7, *, b: int = 2, width: int = WIDTH, seed: int = 0, gain: float = 1.5) -> list[Tensor]:
+def qkv(t: int = 7, *, b: int = 2, seed: int = 0, gain: float = 1.5) -> list[Tensor]:
     """Normal q, k, v (b h t d); the queries times ``gain``."""
     generator = torch.Generator().manual_seed(seed)
-    q, k, v = torch.randn(3, b, HEADS, t, width, generator=generator, dtype=torch.float64)
+    q, k, v = torch.randn(3, b, HEADS, t, WIDTH, generator=generator, dtype=torch.float64)
     return [q * gain, k, v]
 
 
@@ -113,12 +104,12 @@ def masks(t: int = 7) -> dict[str, Tensor]:
     }
 
 
-def scored(z: Tensor, width: int = WIDTH) -> list[Tensor]:
+def scored(z: Tensor) -> list[Tensor]:
     """q, k, v with the scores z (t), the same in every row and head."""
-    q = torch.zeros(1, HEADS, len(z), width, dtype=z.dtype)
-    k, v = torch.zeros_like(q), qkv(len(z), b=1, width=width)[2].to(z.dtype)
+    q = torch.zeros(1, HEADS, len(z), WIDTH, dtype=z.dtype)
+    k, v = torch.zeros_like(q), qkv(len(z), b=1)[2].to(z.dtype)
     # The other channels carry no score, but keep the norms of q and k from 0.
-    q[..., 0], k[..., 0], q[..., 1], k[..., 2] = math.sqrt(width), z, 1.0, 1.0
+    q[..., 0], k[..., 0], q[..., 1], k[..., 2] = math.sqrt(WIDTH), z, 1.0, 1.0
     return [q, k, v]
 
 

@@ -17,6 +17,7 @@ from icl_lab.runs.measure import NOT_FINITE, Subject, TestSpec, judged, measure
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.testing.base import hold
 
 PROMPTS = 24
 
@@ -26,15 +27,15 @@ def draws_have_the_declared_shapes(choice: str) -> None:
     for task, prompt, length in _suites(choice):
         shape = (PROMPTS, task.tokens(length))
         wanted = shape if task.vocabulary else (*shape, task.width)
-        _must(tuple(prompt.tokens.shape) == wanted, f"tokens are {tuple(prompt.tokens.shape)}, declared {wanted}")
-        _must(tuple(prompt.targets.shape) == shape, f"targets are {tuple(prompt.targets.shape)}, not {shape}")
-        _must(prompt.scored.dtype == torch.bool, f"scored holds {prompt.scored.dtype}, not bool")
-        _must(bool(prompt.scored.any(1).all()), "a prompt has no scored token")
+        hold(tuple(prompt.tokens.shape) == wanted, f"tokens are {tuple(prompt.tokens.shape)}, declared {wanted}")
+        hold(tuple(prompt.targets.shape) == shape, f"targets are {tuple(prompt.targets.shape)}, not {shape}")
+        hold(prompt.scored.dtype == torch.bool, f"scored holds {prompt.scored.dtype}, not bool")
+        hold(bool(prompt.scored.any(1).all()), "a prompt has no scored token")
         kind = torch.int64 if task.vocabulary else torch.float32
-        _must(prompt.tokens.dtype == kind, f"tokens are {prompt.tokens.dtype}, not {kind}")
+        hold(prompt.tokens.dtype == kind, f"tokens are {prompt.tokens.dtype}, not {kind}")
         if task.vocabulary:
             low, high = int(prompt.tokens.min()), int(prompt.tokens.max())
-            _must(low >= 0 and high < task.vocabulary, f"tokens {low} to {high} leave 0 to {task.vocabulary - 1}")
+            hold(low >= 0 and high < task.vocabulary, f"tokens {low} to {high} leave 0 to {task.vocabulary - 1}")
 
 
 def an_address_repeats_its_draws(choice: str) -> None:
@@ -43,8 +44,8 @@ def an_address_repeats_its_draws(choice: str) -> None:
     torch.rand(1)  # the global generator has moved on
     again, other = task.sample(stream(0, "contract"), PROMPTS, length), task.sample(stream(1, "x"), PROMPTS, length)
     for part in ("tokens", "targets", "scored"):
-        _must(torch.equal(getattr(prompt, part), getattr(again, part)), f"{part} differ between two equal draws")
-    _must(not torch.equal(prompt.tokens, other.tokens), "two addresses draw the same tokens")
+        hold(torch.equal(getattr(prompt, part), getattr(again, part)), f"{part} differ between two equal draws")
+    hold(not torch.equal(prompt.tokens, other.tokens), "two addresses draw the same tokens")
 
 
 def a_shift_adds_no_draws(choice: str) -> None:
@@ -57,11 +58,11 @@ def a_shift_adds_no_draws(choice: str) -> None:
         if axis == "length":
             continue
         used = [_after(task, length, **{axis: float(value)}) for value in values]
-        _must(all(torch.equal(used[0], each) for each in used), f"values of {axis} use up different random numbers")
+        hold(all(torch.equal(used[0], each) for each in used), f"values of {axis} use up different random numbers")
         if axis not in task.facets:
             usual = {axis: task.training[axis]}
             same = task.sample(stream(0, "contract"), PROMPTS, length, **usual)
-            _must(torch.equal(same.tokens, prompt.tokens), f"{axis} as in training is not what is drawn by default")
+            hold(torch.equal(same.tokens, prompt.tokens), f"{axis} as in training is not what is drawn by default")
     try:
         task.sample(stream(0, "contract"), 1, length, no_such_axis=1.0)
     except UnknownOption:
@@ -77,11 +78,11 @@ def a_prefix_is_scored_as_the_whole(choice: str) -> None:
     t = task.tokens(length - 1)
     cut, outputs = prompt.first(t), _outputs(task, prompt)
     whole, part = task.errors(outputs, prompt), task.errors(outputs[:, :t], cut)
-    _must(torch.equal(whole[:, : part.shape[1]], part), "errors before a cut hang on what comes after it")
+    hold(torch.equal(whole[:, : part.shape[1]], part), "errors before a cut hang on what comes after it")
     for name, predict in task.references().items():
         before, after = predict(prompt)[:, :t][cut.scored], predict(cut)[cut.scored]
         same = torch.allclose(before, after, rtol=1e-3, atol=1e-4, equal_nan=True)
-        _must(same, f"the reference {name} answers a cut prompt otherwise than the whole")
+        hold(same, f"the reference {name} answers a cut prompt otherwise than the whole")
 
 
 def a_suffix_is_scored_as_the_whole(choice: str) -> None:
@@ -92,7 +93,7 @@ def a_suffix_is_scored_as_the_whole(choice: str) -> None:
     t = task.tokens(length - 1)
     cut, outputs = prompt.last(t), _outputs(task, prompt)
     whole, part = task.errors(outputs, prompt), task.errors(outputs[:, -t:], cut)
-    _must(torch.equal(whole[:, -part.shape[1] :], part), "errors after a cut hang on what came before it")
+    hold(torch.equal(whole[:, -part.shape[1] :], part), "errors after a cut hang on what came before it")
 
 
 def scored_tokens_decide(choice: str) -> None:
@@ -100,27 +101,27 @@ def scored_tokens_decide(choice: str) -> None:
     for task, prompt, length in _suites(choice):
         outputs = _outputs(task, prompt).requires_grad_()
         loss = task.loss(outputs, prompt)
-        _must(loss.ndim == 0 and bool(loss.isfinite()), f"the loss is no finite scalar: {loss}")
+        hold(loss.ndim == 0 and bool(loss.isfinite()), f"the loss is no finite scalar: {loss}")
         (gradient,) = torch.autograd.grad(loss, outputs)
         moved = gradient.abs().sum(2) > 0
-        _must(not bool((moved & ~prompt.scored).any()), "the loss reads a token that is not scored")
-        _must(bool((moved & prompt.scored).any(1).all()), "the loss of a prompt has no gradient at its scored tokens")
+        hold(not bool((moved & ~prompt.scored).any()), "the loss reads a token that is not scored")
+        hold(bool((moved & prompt.scored).any(1).all()), "the loss of a prompt has no gradient at its scored tokens")
         computed = torch.zeros_like(prompt.scored)
         computed[:, task.answers] = True
-        _must(not bool((prompt.scored & ~computed).any()), "a scored token lies outside `answers`: it has no output")
+        hold(not bool((prompt.scored & ~computed).any()), "a scored token lies outside `answers`: it has no output")
         with torch.no_grad():
             errors = task.errors(outputs, prompt)
             noise = torch.where(prompt.scored.unsqueeze(2), outputs, outputs + 1e3)
             same = torch.equal(errors.nan_to_num(7), task.errors(noise, prompt).nan_to_num(7))
-        _must(same, "errors read a token that is not scored")
+        hold(same, "errors read a token that is not scored")
         counts = prompt.scored.sum(1)
         if errors.shape == prompt.scored.shape:
-            _must(not bool(errors[prompt.scored].isnan().any()), "an error of a finite answer is NaN")
+            hold(not bool(errors[prompt.scored].isnan().any()), "an error of a finite answer is NaN")
         else:
             fits = errors.shape[0] == len(counts) and bool((counts == errors.shape[1]).all())
-            _must(fits, f"errors {tuple(errors.shape)} are neither (b t) nor a column for each scored token")
+            hold(fits, f"errors {tuple(errors.shape)} are neither (b t) nor a column for each scored token")
         with_rows = {str(task.asked(length))} if _fixed(task, length) else set()
-        _must(with_rows <= {str(prompt.scored[0].nonzero().flatten().tolist())}, "`asked` are not the scored tokens")
+        hold(with_rows <= {str(prompt.scored[0].nonzero().flatten().tolist())}, "`asked` are not the scored tokens")
 
 
 def views_have_the_headline(choice: str) -> None:
@@ -130,13 +131,11 @@ def views_have_the_headline(choice: str) -> None:
         outputs = _outputs(task, prompt)
         views = task.views(task.errors(outputs, prompt), prompt) | task.confidence(outputs, prompt)
         for name, values in views.items():
-            _must(
-                values.ndim in (1, 2) and len(values) == PROMPTS, f"{name} is {tuple(values.shape)}, not (b) or (b g)"
-            )
+            hold(values.ndim in (1, 2) and len(values) == PROMPTS, f"{name} is {tuple(values.shape)}, not (b) or (b g)")
         names |= set(views)
     task = tasks.build(choice)
     missing = {task.headline, *task.beside, *task.medians} - names
-    _must(not missing, f"no view is called {', '.join(sorted(missing))}; there are {', '.join(sorted(names))}")
+    hold(not missing, f"no view is called {', '.join(sorted(missing))}; there are {', '.join(sorted(names))}")
 
 
 def references_answer_every_scored_token(choice: str) -> None:
@@ -144,29 +143,27 @@ def references_answer_every_scored_token(choice: str) -> None:
     for task, prompt, _ in _suites(choice):
         for name, predict in task.references().items():
             outputs, wanted = predict(prompt), (*prompt.targets.shape, task.outputs)
-            _must(tuple(outputs.shape) == wanted, f"the reference {name} gives {tuple(outputs.shape)}, not {wanted}")
-            _must(
-                bool(outputs[prompt.scored].isfinite().all()), f"the reference {name} is not finite at a scored token"
-            )
+            hold(tuple(outputs.shape) == wanted, f"the reference {name} gives {tuple(outputs.shape)}, not {wanted}")
+            hold(bool(outputs[prompt.scored].isfinite().all()), f"the reference {name} is not finite at a scored token")
 
 
 def declarations_agree(choice: str) -> None:
     """Axes, picture, summary, clip axis, facets and labels name axes that there are, and presets resolve."""
     task = tasks.build(choice)
-    _must(set(task.axes) == {"full", "thin", "tiny"}, f"axes come full, thin and tiny, not {', '.join(task.axes)}")
+    hold(set(task.axes) == {"full", "thin", "tiny"}, f"axes come full, thin and tiny, not {', '.join(task.axes)}")
     axes = list(task.axes["full"])
-    _must(all(list(grid) == axes for grid in task.axes.values()), "full, thin and tiny have different axes")
-    _must("length" in axes and len(axes) > 1, f"an axis beside length is needed, there is {', '.join(axes)}")
-    _must([*task.training] == [axis for axis in axes if axis != "length"], "`training` names other axes than `axes`")
+    hold(all(list(grid) == axes for grid in task.axes.values()), "full, thin and tiny have different axes")
+    hold("length" in axes and len(axes) > 1, f"an axis beside length is needed, there is {', '.join(axes)}")
+    hold([*task.training] == [axis for axis in axes if axis != "length"], "`training` names other axes than `axes`")
     for axis, grid in product(task.training, task.axes.values()):
-        _must(task.training[axis] in grid[axis], f"no tested value of {axis} is that of training")
-    _must(task.heat_map[0] != task.heat_map[1], "heat_map names one axis twice")
+        hold(task.training[axis] in grid[axis], f"no tested value of {axis} is that of training")
+    hold(task.heat_map[0] != task.heat_map[1], "heat_map names one axis twice")
     clip = (task.clip.axis,) if task.clip else ()
     named = {*task.heat_map, task.summary.axis, task.line_axis, *clip, *task.facets, *task.axis_labels}
-    _must(named <= set(axes), f"{', '.join(sorted(named - set(axes)))} is declared somewhere and is no axis")
+    hold(named <= set(axes), f"{', '.join(sorted(named - set(axes)))} is declared somewhere and is no axis")
     if task.summary.kind == "range":
         ends = {task.summary.low, task.summary.high}
-        _must(ends <= set(task.axes["full"][task.summary.axis]), "the full grid lacks an end of the summary's range")
+        hold(ends <= set(task.axes["full"][task.summary.axis]), "the full grid lacks an end of the summary's range")
     for preset in ("smoke", "lite", "paper"):
         try:
             resolve(choice, "softmax", preset)
@@ -183,7 +180,7 @@ def lengths_that_pass_can_be_drawn(choice: str) -> None:
         except BadValue:
             continue
         t = task.sample(stream(0, "contract"), 2, each).targets.shape[1]
-        _must(t == task.tokens(each), f"a prompt of length {each} has {t} tokens, declared {task.tokens(each)}")
+        hold(t == task.tokens(each), f"a prompt of length {each} has {t} tokens, declared {task.tokens(each)}")
 
 
 def no_number_is_no_answer(choice: str) -> None:
@@ -198,16 +195,16 @@ def no_number_is_no_answer(choice: str) -> None:
             for who in (lost, finite)
         )
         row = rows[task.headline]
-        _must(row["value"] == task.worst, f"{task.headline} is {row['value']} where no answer is a number")
-        _must(row["count"] == usual[task.headline]["count"], "prompts whose answer is no number are left out")
+        hold(row["value"] == task.worst, f"{task.headline} is {row['value']} where no answer is a number")
+        hold(row["count"] == usual[task.headline]["count"], "prompts whose answer is no number are left out")
         marks = {name: row["value"] for name, row in rows.items() if name.endswith(NOT_FINITE)}
-        _must(set(marks.values()) == {1.0}, f"the cell is not marked by {NOT_FINITE}")
-        _must(NOT_FINITE not in usual, "a cell of finite answers is marked")
+        hold(set(marks.values()) == {1.0}, f"the cell is not marked by {NOT_FINITE}")
+        hold(NOT_FINITE not in usual, "a cell of finite answers is marked")
     prompt = task.sample(stream(0, "contract"), PROMPTS, length)
     outputs = _outputs(task, prompt)
     outputs[0] = math.nan
     errors, before = judged(task, outputs, prompt), task.errors(_outputs(task, prompt), prompt)
-    _must(torch.equal(errors[1:].nan_to_num(7), before[1:].nan_to_num(7)), "one bad prompt changes errors of others")
+    hold(torch.equal(errors[1:].nan_to_num(7), before[1:].nan_to_num(7)), "one bad prompt changes errors of others")
 
 
 def words_name_each_token(choice: str) -> None:
@@ -217,10 +214,10 @@ def words_name_each_token(choice: str) -> None:
         marks, answers = wording.marks(task, prompt), wording.answered(task, _outputs(task, prompt), prompt)
     except BadValue:
         return
-    _must(len(marks) == prompt.targets.shape[1], f"{len(marks)} marks for {prompt.targets.shape[1]} tokens")
+    hold(len(marks) == prompt.targets.shape[1], f"{len(marks)} marks for {prompt.targets.shape[1]} tokens")
     asked = prompt.scored[0].nonzero().flatten().tolist()
-    _must([answer.token for answer in answers] == asked, "the table of answers has other tokens than those scored")
-    _must(all(isinstance(word, str) for answer in answers for word in (answer.answer, answer.truth)), "words are text")
+    hold([answer.token for answer in answers] == asked, "the table of answers has other tokens than those scored")
+    hold(all(isinstance(word, str) for answer in answers for word in (answer.answer, answer.truth)), "words are text")
 
 
 CHECKS: tuple[Callable[[str], None], ...] = (
@@ -263,8 +260,3 @@ def _fixed(task: Task, length: int) -> bool:
     except BadValue:
         return False
     return True
-
-
-def _must(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise AssertionError(sentence)

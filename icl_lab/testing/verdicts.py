@@ -1,7 +1,5 @@
 """Contracts run on parts: which parts have one, which choices of a part are tried, and what was found."""
 
-import importlib
-import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +9,10 @@ from icl_lab.errors import BadValue, LabError
 from icl_lab.parts.option_values import finite, write
 from icl_lab.parts.outside import ImportedFrom
 from icl_lab.parts.registry import Choice, Registry
+from icl_lab.testing.analyses import CHECKS as OF_ANALYSES
+from icl_lab.testing.normalizers import CHECKS as OF_NORMALIZERS
+from icl_lab.testing.normalizers import build as build_rule
+from icl_lab.testing.tasks import CHECKS as OF_TASKS
 
 Check = Callable[[str], None]
 AROUND = ("softmax", "lssa")  # the normalizers that a wrapper is checked around
@@ -18,18 +20,12 @@ AROUND = ("softmax", "lssa")  # the normalizers that a wrapper is checked around
 
 @dataclass(frozen=True)
 class PartFamily:
-    """The registries of one contract, and how a choice is built to see whether its options go together."""
+    """The registries and checks of one contract, and how a choice is built to see whether its options go together."""
 
-    contract: str
     registries: tuple[Registry, ...]
+    checks: tuple[Check, ...]
     build: Callable[[str], object]
-    canonical: Callable[[str], str]
-
-    @property
-    def checks(self) -> tuple[Check, ...]:
-        """The checks of the contract."""
-        found: tuple[Check, ...] = importlib.import_module(f"icl_lab.testing.{self.contract}").CHECKS
-        return found
+    canonical: Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -47,23 +43,10 @@ class Part:
         return f"{self.registry.kind} {self.choice or self.name}"
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """Outcome of one check of one part; ``failed`` says why, with the choice, and is empty where it passed."""
-
-    check: str
-    failed: str = ""
-
-
-def families() -> list[PartFamily]:
-    """Returns the families of parts that have a contract."""
-    from icl_lab.testing.normalizers import build as build_rule
-
-    return [
-        PartFamily("normalizers", (normalizers.registry, normalizers.wrappers), build_rule, normalizers.canonical),
-        PartFamily("analyses", (analyses.registry,), analyses.registry.build, _canonical_analysis),
-        PartFamily("tasks", (tasks.registry,), tasks.build, tasks.canonical),
-    ]
+RULES = PartFamily((normalizers.registry, normalizers.wrappers), OF_NORMALIZERS, build_rule, normalizers.canonical)
+ANALYSES = PartFamily((analyses.registry,), OF_ANALYSES, analyses.registry.build, analyses.registry.canonical)
+TASKS = PartFamily((tasks.registry,), OF_TASKS, tasks.build, tasks.canonical)
+FAMILIES = (RULES, ANALYSES, TASKS)
 
 
 def called(text: str) -> Part | None:
@@ -71,8 +54,9 @@ def called(text: str) -> Part | None:
 
     Raises ``LabError`` where the name is known and the options are not.
     """
-    for family in families():
-        for registry, name in normalizers.parts(text) if family.contract == "normalizers" else _only(family, text):
+    for family in FAMILIES:
+        alone = [(registry, Choice.parse(text).name) for registry in family.registries]
+        for registry, name in normalizers.parts(text) if family is RULES else alone:
             if name not in registry.names():
                 break
         else:
@@ -88,18 +72,18 @@ def brought(source: ImportedFrom) -> list[Part]:
     """Returns everything that an import has registered."""
     return [
         Part(family, registry, name)
-        for family in families()
+        for family in FAMILIES
         for registry in family.registries
         for name in registry.brought(source)
     ]
 
 
-def verdicts(part: Part) -> Iterator[CheckResult]:
-    """Runs the contract on a part; a check ends with the first choice that fails it."""
+def verdicts(part: Part) -> Iterator[tuple[str, str]]:
+    """Runs the contract on a part: yields each check with the choice that failed it first and why, empty for none."""
     tried = [part.choice] if part.choice else list(choices(part))
     for check in part.family.checks:
         failed = next((f"{choice}: {reason}" for choice in tried if (reason := _reason(check, choice))), "")
-        yield CheckResult(check.__name__.replace("_", " "), failed)
+        yield check.__name__.replace("_", " "), failed
 
 
 def choices(part: Part) -> Iterator[str]:
@@ -119,14 +103,6 @@ def choices(part: Part) -> Iterator[str]:
         for choice in [f"{rule}+{own}" for rule in AROUND] if part.registry is normalizers.wrappers else [own]:
             if not given or _refusal(part.family, choice) is None:
                 yield choice
-
-
-def _canonical_analysis(text: str) -> str:
-    return str(analyses.registry.canonical(text))
-
-
-def _only(family: PartFamily, text: str) -> list[tuple[Registry, str]]:
-    return [(registry, Choice.parse(text).name) for registry in family.registries]
 
 
 def _refusal(family: PartFamily, choice: str) -> BadValue | None:

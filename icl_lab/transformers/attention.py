@@ -31,6 +31,12 @@ CALLED = "attention_rule_called"  # attribute of a layer: its normalizer was cal
 REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "indices", "block_indices", "cache")
 
 
+def rules(model: nn.Module) -> dict[str, Normalizer]:
+    """Returns the normalizers of a model, by the names of their layers, in order."""
+    parts = ((name.removesuffix(f".{RULE}"), part) for name, part in model.named_modules() if name.endswith(f".{RULE}"))
+    return {name: part for name, part in parts if isinstance(part, Normalizer)}
+
+
 def visible_mask(*, q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **said: Any) -> Tensor:
     """Which keys each query sees, (b 1 t_q t_k) bool. Never None: without a mask nobody knows n.
 

@@ -44,14 +44,15 @@ def layers(model: PreTrainedModel, before: str) -> list[Layer]:
     """
     kind = type(model).__name__
     found: dict[nn.Module, tuple[int, int]] = {}
-    mark = _met.set(found)
+    mark, after = _met.set(found), model.config._attn_implementation
     try:
-        with _at_rest(model), unwatched(model.base_model), implementation(model, model.config._attn_implementation):
+        with _at_rest(model), unwatched(model.base_model):
             use(model, before)
             own = _outputs(model)
             use(model, NAME)
             ours = _outputs(model)
     finally:
+        use(model, after)
         _met.reset(mark)
     if not found:
         raise BadValue(
@@ -114,15 +115,6 @@ def _at_rest(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-@contextmanager
-def implementation(model: PreTrainedModel, after: str) -> Iterator[None]:
-    """Whatever happens within, the attention implementation is ``after`` in the end."""
-    try:
-        yield
-    finally:
-        use(model, after)
 
 
 def use(model: PreTrainedModel, name: str) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
 from icl_lab import bench, tasks
-from icl_lab.bench import hugging_face, memory, quality, rows, runs, training
+from icl_lab.bench import memory, quality, rows, runs, training
 from icl_lab.bench.rows import Bench, Measurement
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, RunFailed
@@ -23,7 +23,7 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.rng import stream
-from icl_lab.runs.presets import PAPER, PRESETS
+from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def quick():
 
 
 def test_a_quotient_is_the_median_of_neighbours_and_not_of_all():
-    row = Bench(CPU).quotient("part", "case", "other", "x as fast", over=[2.0, 30.0, 8.0], under=[1.0, 10.0, 2.0])
+    row = Bench(CPU).quotient("case", "other", "x as fast", over=[2.0, 30.0, 8.0], under=[1.0, 10.0, 2.0])
     assert (row.ratio, row.low, row.high) == (3, 2, 4)
     assert row.seconds == 2
     assert row.count == 3
@@ -92,8 +92,10 @@ def test_a_step_of_the_bench_is_a_step_of_the_training():
 @pytest.mark.slow
 def test_the_other_loop_learns_at_the_same_size():
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
+    from icl_lab.bench.hugging_face import Loop
+
     torch.manual_seed(0)
-    loop = hugging_face.Loop(2, 2, 8, batch=16, pairs=5, device=CPU)
+    loop = Loop(2, 2, 8, batch=16, pairs=5, device=CPU)
     for group in loop.adam.param_groups:
         group["lr"] = 1e-2
     losses = [loop() for _ in range(60)]
@@ -152,22 +154,22 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     work = training.operations(TINY, reading, 2, 80, 40, keys=40.5)
     assert share.ratio == pytest.approx(work * 0.5 / (training.PRODUCTS * 2 * 8**3) / 2.0)
     monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs: [[2.0], [3.0]])
-    slower = training.against_softmax("ssa", quick[0], steps=1)
+    (slower,) = training.against_usual("attn", "ssa", "softmax", quick[0], steps=1)
     assert (slower.ratio, slower.seconds) == (1.5, 3.0)
 
 
 def test_models_that_differ_in_one_field_take_turns(monkeypatch, quick):
-    """Two steps of the model with the field changed take 3 s, of the usual one 2 s."""
+    """Two steps of the usual model take 2 s, of that with the field changed 3 s."""
     specs = []
 
     def alternate(bench, *jobs):
         specs.extend(job.__closure__[0].cell_contents.model.spec for job in jobs)
-        return [[3.0], [2.0]]
+        return [[2.0], [3.0]]
 
     monkeypatch.setattr(Bench, "alternate", alternate)
-    row = training.against_usual("positions", "alibi", "none", quick[0])
-    assert [spec.positions for spec in specs] == ["alibi", "none"]
-    assert (row.ratio, row.case, row.against) == (1.5, "positions=alibi, lite", "positions=none")
+    (row,) = training.against_usual("positions", "alibi", "none", quick[0])
+    assert [spec.positions for spec in specs] == ["none", "alibi"]
+    assert (row.ratio, row.seconds, row.case, row.against) == (1.5, 1.5, "positions=alibi, lite", "positions=none")
 
 
 def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
@@ -183,7 +185,7 @@ def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
         return [[2.0], [6.0]]
 
     monkeypatch.setattr(Bench, "alternate", alternate)
-    row = training.against_torch(quick[0])
+    (row,) = training.against_torch(quick[0])
     assert moved == [[2] * 8] * 2
     assert (row.ratio, row.seconds) == (3.0, 2.0)
 
@@ -191,7 +193,7 @@ def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
 def tiny_steps(monkeypatch, *refused):
     """Steps of every engine are eager ones of a tiny size; these engines are not possible here."""
 
-    def made(preset, attn, device, way, seed=0):
+    def made(preset, device, attn="softmax", way=training.EAGER):
         if " ".join(way) in refused:
             raise BadValue("there is none.")
         return training.Steps(TINY, attn, 2, 3, device, ("eager", way[1]))
@@ -224,11 +226,11 @@ def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, qui
 
 
 def test_the_engines_of_the_bench_are_those_of_training():
-    half = training.steps_of("lite", "softmax", CPU, ("eager", "bf16")).spec
+    half = training.steps_of("lite", CPU, way=("eager", "bf16")).spec
     lite = PRESETS["lite"].train
     assert (half.engine, half.precision, half.batch, half.longest) == ("eager", "bf16", lite.batch, lite.longest)
     with pytest.raises(BadValue, match="CUDA graphs"):
-        training.steps_of("lite", "softmax", CPU, ("graph", "float32"))
+        training.steps_of("lite", CPU, way=("graph", "float32"))
 
 
 def test_all_three_ways_of_the_grid_give_the_same_cells(monkeypatch, quick):
@@ -242,11 +244,20 @@ def test_all_three_ways_of_the_grid_give_the_same_cells(monkeypatch, quick):
     assert row.ratio == pytest.approx(0.2, rel=1e-4)  # the largest, as a share of the larger value
 
 
+def test_the_grid_asks_once_a_shift_length_or_cell(monkeypatch, quick):
+    """Two shifts of three lengths, each way warm and timed, and once more to compare the numbers."""
+    asked, seen = [], runs.GPT2.forward
+    monkeypatch.setattr(runs.GPT2, "forward", lambda *told, **how: asked.append(1) or seen(*told, **how))
+    monkeypatch.setattr(runs, "LENGTHS", (5.0, 9.0, 12.0))
+    list(runs.grid(quick[0]))
+    assert len(asked) == 2 * (2 + 6 + 6) + 2 + 2 * 6 + 2 * 6
+
+
 class Learner:
     """As ``quality.Attempt``, but its errors are written down."""
 
     def __init__(self, looks, bout=10.0):
-        self.goal, self.recipe = quality.GOALS[0], PAPER
+        self.goal, self.spec = quality.GOALS[0], resolve("linear", "softmax", "paper")
         self.looks, self.length = list(looks), bout
         self.progress, self.over = quality.Progress(step=3), False
         self.seconds = self.before = 0.0
@@ -283,6 +294,15 @@ def test_time_to_quality_is_a_ratio_or_a_bound_or_nothing(monkeypatch, lite, pap
     assert ("too little time" in rows[-1].note) == math.isnan(ratio)
     if 0.005 in lite:
         assert (rows[0].low, rows[0].ratio) == pytest.approx((5 * (len(lite) - 1) / 60, 5 * len(lite) / 60))
+
+
+def test_steps_of_a_recipe_are_all_where_it_ended():
+    learner = Learner([1.0])
+    learner.bout(1.0)
+    assert quality.minutes("lite recipe", learner, Bench(CPU)).note == "3 steps, at 1, not there"
+    learner.over = True
+    note = f"{learner.spec.train.steps} steps, at 1, not there when it ended"
+    assert quality.minutes("lite recipe", learner, Bench(CPU)).note == note
 
 
 def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):
@@ -331,7 +351,7 @@ def test_balanced_errors_are_all_looked_at(monkeypatch):
 def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     asked = []
     monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
-    (row,) = runs.jobs(quick[0])
+    (row,) = bench.measure("jobs", quick[0])
     sweeps = [words for words in asked if "sweep" in words]
     numbers = [words[words.index("--jobs") + 1] for words in sweeps]
     assert numbers == ["1", "2"]
@@ -458,10 +478,8 @@ def test_a_part_measured_again_replaces_its_own_rows():
 
 
 def test_every_part_is_a_function_of_its_name():
-    for part, place in bench.PARTS.items():
-        module, _, function = place.partition(":")
-        assert function == part
-        assert callable(getattr(importlib.import_module(f"icl_lab.bench.{module}"), function))
+    for part, module in bench.PARTS.items():
+        assert callable(getattr(importlib.import_module(f"icl_lab.bench.{module}"), part))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from icl_lab.cli.options import crowd_options, gathered, run_options
+from icl_lab.cli.options import crowd_options, gathered, run_options, together
 from icl_lab.cli.values import Numbers, several_rules
 from icl_lab.launch.plan import RunPlan
 
@@ -68,6 +68,12 @@ def test_lists_are_read():
 def test_a_comma_inside_a_rule_does_not_end_it():
     given = ("softmax,ssmax:s=swap , log-n", "llama4:scale=0.1,floor=8192")
     assert several_rules(None, None, given) == ("softmax", "ssmax:s=swap", "log-n", "llama4:scale=0.1,floor=8192")
+
+
+def test_options_together_stand_in_their_order():
+    names = ["--first", "--second", "--third"]
+    command = click.command()(together(*map(click.option, names))(lambda **words: None))
+    assert [parameter.opts[0] for parameter in command.params] == names
 
 
 @pytest.fixture

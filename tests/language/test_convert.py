@@ -1,6 +1,7 @@
 """Models trained here on text as models of transformers: the same logits, normalizer, tokenizer; or a refusal."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -133,3 +134,10 @@ def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, cap
         match=r"linear has no text, whose models would be language models; tasks that have: masked-text, text\.",
     ):
         cli.main(["export-hf", "linear/ssa/smoke", "--to", "other"], standalone_mode=False)
+
+
+def test_without_transformers_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "icl_lab.language.convert")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(BadValue, match=r"pip install 'icl_lab\[hf\]'"):
+        cli.main(["export-hf", "text/ssa/smoke", "--to", "mine"], standalone_mode=False)

@@ -305,7 +305,7 @@ def test_scores_of_the_page_give_its_weights(folders, book):
 
     language = read(str(folders["llama"]), CPU)
     reads = attention.asked(language, "It does not come back.")
-    shows = attention.window(language, reads, 1, "", "1,3")
+    shows = attention.window(language, reads, "", "1,3")
     with language.ruled("softmax", 20):
         _, maps = attention.shown(language, "softmax", reads, shows)
         again = language.model(input_ids=reads.prompt.tokens).logits

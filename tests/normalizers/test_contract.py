@@ -8,7 +8,7 @@ from icl_lab.errors import LabError
 from icl_lab.normalizers.base import causal, is_causal
 from icl_lab.testing.normalizers import CHECKS
 from icl_lab.testing.rule_inputs import HEADS, TRAINED, WIDTH, build, gradients, qkv, scored
-from icl_lab.testing.verdicts import Part, choices, families
+from icl_lab.testing.verdicts import RULES, Part, choices
 
 MORE = [
     "ssa:n=2,learn=no",
@@ -37,7 +37,6 @@ MORE = [
     "ssmax-free+gated",
     "cosformer:horizon=current+gated",
 ]
-RULES, *_ = families()
 PARTS = [Part(RULES, registry, name) for registry in RULES.registries for name in registry.names()]
 ALL = [*(choice for part in PARTS for choice in choices(part)), *MORE]
 

@@ -384,7 +384,7 @@ def checked(own_parts):
 
     def check(part):
         normalizers.registry.add("mine")(part)
-        return {verdict.check: verdict.failed for verdict in verdicts(called("mine")) if verdict.failed}
+        return {check: why for check, why in verdicts(called("mine")) if why}
 
     return check
 

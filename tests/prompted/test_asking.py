@@ -6,8 +6,7 @@ import json
 import pytest
 
 from icl_lab.prompted import asking
-from icl_lab.prompted.asking import Round, answer
-from icl_lab.prompted.endpoint import Failure
+from icl_lab.prompted.asking import Failure, Round, answer
 from icl_lab.prompted.question import PromptQuestion, about_tokens
 from icl_lab.prompted.record import Record, Reply
 

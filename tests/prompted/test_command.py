@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 
 import pytest
@@ -24,6 +25,11 @@ def folder(tmp_path):
         return found
 
     return find
+
+
+def without_openai(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.delitem(sys.modules, "icl_lab.prompted.endpoint", raising=False)
 
 
 def everything_written(root):
@@ -56,11 +62,18 @@ def test_an_answered_study_asks_nothing_and_needs_no_key(ask, stub, folder, monk
     before = (folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()
     asked = len(stub.requests)
     monkeypatch.delenv("OPENAI_API_KEY")
-    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    without_openai(monkeypatch)
     code, _, complaint = ask()
     assert code == 0, complaint
     assert len(stub.requests) == asked
     assert ((folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()) == before
+
+
+def test_another_study_is_written_over_only_by_force(ask):
+    assert ask("--name", "mine")[0] == 0
+    code, _, complaint = ask("--name", "mine", "--prompts", "6")
+    assert (code, "mine holds another study" in complaint) == (2, True)
+    assert ask("--name", "mine", "--prompts", "6", "--force")[0] == 0
 
 
 def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
@@ -302,7 +315,7 @@ def test_numbers_stay_numbers_in_the_table_of_answers(ask, stub, folder):
 
 
 def test_a_dry_run_sends_and_writes_nothing_and_needs_no_openai(run, monkeypatch, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    without_openai(monkeypatch)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     words = ["--task", "linear", "--model", "x", "--shots", "10", "--prompts", "5", "--price", "1,2", "--dry-run"]
@@ -317,7 +330,7 @@ def test_a_dry_run_sends_and_writes_nothing_and_needs_no_openai(run, monkeypatch
 
 
 def test_without_openai_one_line_says_what_to_install(ask, stub, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    without_openai(monkeypatch)
     code, _, complaint = ask()
     assert code == 2
     assert "pip install 'icl_lab[llm]'" in complaint

@@ -8,9 +8,9 @@ import pytest
 
 from icl_lab.errors import BadValue
 from icl_lab.markdown import printable
-from icl_lab.prompted.endpoint import Failure, address
+from icl_lab.prompted.asking import Failure
 from icl_lab.prompted.question import PromptQuestion
-from icl_lab.prompted.study import PromptedOptions
+from icl_lab.prompted.study import PromptedOptions, address
 
 from .conftest import KEY, completion
 

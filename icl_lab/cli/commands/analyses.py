@@ -10,11 +10,38 @@ import click
 
 import icl_lab as icl
 from icl_lab.analyses import options, registry
-from icl_lab.cli.options import crowd_options, gathered, model_options, results_option, style_option, tell
+from icl_lab.cli.options import (
+    crowd_options,
+    draws_option,
+    gathered,
+    model_options,
+    results_option,
+    style_option,
+    tell,
+    together,
+)
 from icl_lab.cli.values import Finite, Numbers
 from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.where import Where
+
+# Of every command that publishes a study.
+study_options = together(
+    click.option("--name", default="", help="Folder in the results folder.  [default: named by what is asked]"),
+    click.option("--force", is_flag=True, help="Write over another study in the folder that --name names."),
+    click.option("--dry-run", is_flag=True, help="Say what would be trained and written, and do nothing."),
+)
+ask_options = together(model_options, draws_option, study_options, crowd_options)
+# Of a command that asks normalizers without a model.
+rule_options = together(
+    click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]"),
+    click.option(
+        "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
+    ),
+    results_option,
+    style_option,
+    study_options,
+)
 
 
 def command(name: str) -> click.Command:
@@ -29,40 +56,11 @@ def command(name: str) -> click.Command:
     def ask_normalizers(attns: Sequence[str], seeds: int, where: Where, **own: Any) -> None:
         _tell(icl.analyse(name, attns, seeds=seeds, where=where, **own))
 
-    if part.trains:
-        decorated = model_options(draws_option(study_options(crowd_options(ask_models))))
-    else:
-        decorated = rule_options(study_options(ask_normalizers))
+    decorated = ask_options(ask_models) if part.trains else rule_options(ask_normalizers)
     hints = typing.get_type_hints(part)
     for field in reversed(dataclasses.fields(part)):
         decorated = _option(field, hints[field.name])(decorated)
     return click.command(name, help=part.__doc__)(decorated)
-
-
-def study_options(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of every command that publishes a study."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Say what would be trained and written, and do nothing."),
-        click.option("--force", is_flag=True, help="Write over another study in the folder that --name names."),
-        click.option("--name", default="", help="Folder in the results folder.  [default: named by what is asked]"),
-    ):
-        ask = option(ask)
-    return ask
-
-
-def draws_option(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the choice of the test set."""
-    choice = click.Choice(["ours", "paper"])
-    return click.option("--draws", type=choice, default="ours", help="paper: the published test set.")(ask)
-
-
-def rule_options(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a command that asks normalizers without a model."""
-    draws = click.option(
-        "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
-    )
-    attn = click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]")
-    return attn(draws(results_option(style_option(ask))))
 
 
 def models(question: str, places: Sequence[Path], plan: RunPlan, where: Where) -> list[icl.Run]:

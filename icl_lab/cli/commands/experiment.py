@@ -11,9 +11,12 @@ from icl_lab.cli.options import (
     beside_option,
     budget_option,
     crowd_options,
+    dry_run_option,
     experiments_option,
     gathered,
+    repeat_option,
     seeds_option,
+    tell,
     until_decided_option,
     where_options,
 )
@@ -39,8 +42,8 @@ if TYPE_CHECKING:
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
 @beside_option
 @experiments_option
-@click.option("--force", is_flag=True, help="Repeat runs that are finished.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@repeat_option
+@dry_run_option
 @until_decided_option
 @budget_option
 @gathered
@@ -72,6 +75,5 @@ def experiment(
         decide(name, preset, variants, budget or 3600.0, where)
         return
     done = icl.experiment(name, preset, settings, seeds=seeds, variants=variants, overlay=overlay, where=where)
-    out(str(done))
-    out(f"wrote {done.folder}: {', '.join(done.files)}")
+    tell(str(done), done.folder, done.files)
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")

@@ -6,27 +6,37 @@ from typing import Any
 import click
 
 import icl_lab as icl
-from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.cli.options import Command, device_option, gathered, read_option, results_option, threads_option
+from icl_lab.cli import study as studies
+from icl_lab.cli.options import (
+    device_option,
+    gathered,
+    over_option,
+    read_option,
+    results_option,
+    threads_option,
+    together,
+)
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Folder, Numbers, several_rules
 from icl_lab.errors import BadValue
-from icl_lab.evidence.archive import own_studies
-from icl_lab.language import benchmark_report, benchmarks, convert, report, study
+from icl_lab.language import benchmark_report, benchmarks, report, study
 from icl_lab.language.finetune import Recipe
 from icl_lab.launch.where import Where
-from icl_lab.runs import card, environment, study_folder
+from icl_lab.runs import card
 from icl_lab.tasks.capabilities import ReadsText
 
 LONG = 1_000_000  # tokens
 
 
-def study_options(command: Command) -> Command:
-    """Add the options of a study of language models: where it is written, and what it runs on."""
-    name = click.option("--name", default="", help="Folder below --results.")
-    force = click.option("--force", is_flag=True, help="Write over another study in that folder.")
-    return results_option(device_option(threads_option(name(force(command)))))
+# Where a study of language models is written, and what it runs on.
+study_options = together(
+    results_option,
+    device_option,
+    threads_option,
+    click.option("--name", default="", help="Folder below --results."),
+    over_option,
+)
 
 
 @click.command()
@@ -89,36 +99,16 @@ def lm(model: str, attns: tuple[str, ...], text: str, where: Where, **more: Any)
         *(more[name] for name in ("prompt", "layers", "heads", "follow")),
     )
     asked, language, corpus = study.checked(asked, where.torch_device())
-    reporter = where.reporter
-    made_by = reporter.command
-    record = study_folder.StudyRecord.of("lm", asked.options(corpus), {}, made_by)
-    name = where.name or f"lm-{asked.short}-{record.hash}"
-    folder = study_folder.place(record, own_studies(where.root), name, force=where.force)
-    with reporter.stoppable() as stopping:
-        answers = study.measure(
-            asked,
-            language,
-            corpus,
-            where.root / "finetuned",
-            lambda what, done, total: reporter.tick(what, done, total, ""),
-            stopping,
-        )
+    record, folder = studies.begin("lm", asked.options(corpus), f"lm-{asked.short}", where)
+    with where.reporter.stoppable() as stopping:
+        kept, tick = where.root / "finetuned", where.reporter.tick
+        answers = study.measure(asked, language, corpus, kept, tick, stopping)
     grids = report.grids(asked, answers, corpus)
     told = report.table(asked, answers, grids, corpus)
-    lines = [
-        f"{asked.short} with other normalizers in its attention.",
-        "",
-        *told,
-        "",
-        f"Made by {md.code(made_by)}.",
-        "",
-    ]
+    lines = [f"{asked.short} with other normalizers in its attention.", "", *told, ""]
     files = {f"{key}.csv": grid.csv() for key, grid in grids.items()}
-    files |= report.files(asked, language, answers, made_by, environment.origin())
-    figures = report.figures(asked, answers, grids, corpus)
-    names = study_folder.publish(record, folder, {**files, "table.md": "\n".join(lines)}, figures)
-    out("\n".join(lines))
-    out(f"wrote {folder}: {', '.join(names)}")
+    files |= report.files(asked, language, answers, record.command)
+    studies.write(record, folder, lines, files, report.figures(asked, answers, grids, corpus))
 
 
 @click.command()
@@ -166,16 +156,11 @@ def lm_eval(
     )
     if not asked.tasks:
         raise BadValue(f"--tasks names benchmarks, such as arc_easy,lambada_openai; got '{names}'.")
-    device, reporter = where.torch_device(), where.reporter
-    record = study_folder.StudyRecord.of("lm-eval", asked.options(), {}, reporter.command)
-    name = where.name or f"{benchmark_report.name(asked.models)}-{record.hash}"
-    folder = study_folder.place(record, own_studies(where.root), name, force=where.force)
-    found = benchmarks.measure(asked, where.root / benchmarks.KEPT, device, more["batch"], reporter.tick)
-    lines = [*benchmark_report.table(found), f"Made by {md.code(reporter.command)}.", ""]
-    files = {"scores.csv": benchmark_report.grid(found).csv(), "table.md": "\n".join(lines)}
-    written = study_folder.publish(record, folder, files, {})
-    out("\n".join(lines))
-    out(f"wrote {folder}: {', '.join(written)}")
+    device, kept = where.torch_device(), where.root / benchmarks.KEPT
+    record, folder = studies.begin("lm-eval", asked.options(), benchmark_report.name(asked.models), where)
+    found = benchmarks.measure(asked, kept, device, more["batch"], where.reporter.tick)
+    files = {"scores.csv": benchmark_report.grid(found).csv()}
+    studies.write(record, folder, benchmark_report.table(found), files, {})
 
 
 @click.command()
@@ -190,10 +175,14 @@ def export_hf(run: str, seed: int, target: Path, where: Where) -> None:
     RUN is a name of list runs, such as text/ssa/nano. The folder has weights, tokenizer and card; lm, lm-eval and
     whoever trusts its code read it.
     """
+    try:
+        from icl_lab.language.convert import save
+    except ImportError:
+        raise BadValue("models are exported by transformers: pip install 'icl_lab[hf]'.") from None
     found = icl.find(run, seed, where=where)
     task = tasks.require(tasks.build(found.task), ReadsText)
     if task.bidirectional:
         raise BadValue(f"{task.name} fills in masked tokens; what is exported says the next one: models of text.")
-    convert.save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
+    save(found.model.cpu(), task.corpus, target, card.text(found.stored, "transformers"))
     out(f"wrote {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     out(f"next: icl-lab lm {target} --attn {found.attn}")

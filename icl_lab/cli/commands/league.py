@@ -7,7 +7,7 @@ import click
 
 from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
-from icl_lab.cli.options import crowd_options, gathered, seeds_option, where_options
+from icl_lab.cli.options import crowd_options, dry_run_option, gathered, seeds_option, tell, where_options
 from icl_lab.cli.output import out
 from icl_lab.comparison import league as numbers
 from icl_lab.comparison import league_pictures as pictures
@@ -35,7 +35,7 @@ RULES = (
 @click.option("--train", is_flag=True, help="Train what is missing: hours to days. Without it, what is there counts.")
 @click.option("--baseline", default="softmax", show_default=True, help="What cells are told from.")
 @click.option("--force", is_flag=True, help="Write over another study in the folder.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@dry_run_option
 @click.option("--name", default="", help="Folder in the results folder.")
 @seeds_option
 @where_options
@@ -95,5 +95,4 @@ def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: W
     files = {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}
     written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))
     lab.tracked.study(folder, files["table.md"])
-    out("\n".join(told))
-    out(f"wrote {folder}: {', '.join(written)}")
+    tell("\n".join(told), folder, written)

@@ -1,7 +1,6 @@
 """Commands about parts of one's own."""
 
 import sys
-from collections.abc import Iterator
 
 import click
 
@@ -21,20 +20,15 @@ def check_part(what: str) -> None:
     """
     count, failed = 0, 0
     for part in _parts(what):
-        for verdict in verdicts.verdicts(part):
-            count, failed = count + 1, failed + bool(verdict.failed)
-            state = f"FAILED  {part.label} | {verdict.check} | {verdict.failed}" if verdict.failed else ""
-            out(state or f"ok      {part.label} | {verdict.check}")
+        for check, fault in verdicts.verdicts(part):
+            count, failed = count + 1, failed + bool(fault)
+            out(f"FAILED  {part.label} | {check} | {fault}" if fault else f"ok      {part.label} | {check}")
     say(f"{count} checks, {failed} failed.")
     if failed:
         sys.exit(1)
 
 
-def _parts(what: str) -> Iterator[verdicts.Part]:
+def _parts(what: str) -> list[verdicts.Part]:
     """The part of that name, or else everything that the import of that name registers."""
     named = None if is_path(what) else verdicts.called(what)
-    if named:
-        yield named
-        return
-    source = outside.load(what)
-    yield from verdicts.brought(source)
+    return [named] if named else verdicts.brought(outside.load(what))

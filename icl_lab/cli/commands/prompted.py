@@ -2,24 +2,25 @@
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from icl_lab.cli.options import gathered, results_option, tell, threads_option
+from icl_lab.cli import study as studies
+from icl_lab.cli.options import gathered, over_option, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Numbers
 from icl_lab.errors import BadValue, RunFailed, Stopped
-from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.prompted.asking import STOPPED, Round, answer
-from icl_lab.prompted.endpoint import Endpoint, address
 from icl_lab.prompted.question import FORMATS, PromptQuestion
 from icl_lab.prompted.record import Record
 from icl_lab.prompted.report import make_report, money
-from icl_lab.prompted.study import ANSWER_TOKENS, PromptedOptions, PromptedStudy
-from icl_lab.runs import study_folder
+from icl_lab.prompted.study import ANSWER_TOKENS, PromptedOptions, PromptedStudy, address
+
+if TYPE_CHECKING:
+    from icl_lab.prompted.endpoint import Endpoint
 
 MANY = 10**9
 SHOTS, DIGITS = Numbers(int, 1, 10_000, empty=True), Numbers(int, 0, 12, empty=True)
@@ -103,7 +104,7 @@ def _body(context: click.Context, option: click.Parameter, text: str) -> dict[st
 @results_option
 @threads_option
 @click.option("--name", default="", help="Folder below --results.")
-@click.option("--force", is_flag=True, help="Write over another study in that folder.")
+@over_option
 @gathered
 def prompted(where: Where, dry_run: bool, **given: Any) -> None:
     """Prompt a language model with the test prompts of trained ones, numbers as text.
@@ -118,9 +119,7 @@ def prompted(where: Where, dry_run: bool, **given: Any) -> None:
     if dry_run:
         out(_plan(study, questions, Record(path, study.identity), given))
         return
-    record_of = study_folder.StudyRecord.of("prompted", study.recorded_options, {}, reporter.command)
-    name = where.name or f"{study.usual_name}-{record_of.hash}"
-    folder = study_folder.place(record_of, own_studies(where.root), name, force=where.force)
+    record_of, folder = studies.begin("prompted", study.recorded_options, study.usual_name, where)
     with reporter.stoppable() as stopping, Record(path, study.identity).held() as record:
         asked = Round(
             record,
@@ -132,17 +131,24 @@ def prompted(where: Where, dry_run: bool, **given: Any) -> None:
             reporter.tick,
             stopping,
         )
-        timeout, parallel = given["timeout"], given["parallel"]
-        answer(questions, lambda: Endpoint(study.options, os.environ.get(KEY, ""), timeout, parallel), asked)
+        answer(questions, lambda: _endpoint(study.options, given["timeout"], given["parallel"]), asked)
         if asked.retried:
             say(f"{asked.retried:,} requests were made again after a passing failure.")
         for reason, count in asked.failures.most_common():
             say(f"{count:,} x {reason}")
         left = sum(record.answer(question) is None for question in questions)
         _check(asked.stopped, left, len(questions), given["unanswered"] == "wrong")
-        made = make_report(study, record, given["price"], reporter.command)
-    names = study_folder.publish(record_of, folder, made, {})
-    tell(str(made["table.md"]), folder, names, "report.html")
+        lines, files = make_report(study, record, given["price"], reporter.command)
+    studies.write(record_of, folder, lines, files, {}, "report.html")
+
+
+def _endpoint(options: PromptedOptions, timeout: float, parallel: int) -> "Endpoint":
+    """The model of the server; raises ``BadValue`` where there is no client to ask it."""
+    try:
+        from icl_lab.prompted.endpoint import Endpoint
+    except ImportError:
+        raise BadValue("servers are asked by the openai client: pip install 'icl_lab[llm]'.") from None
+    return Endpoint(options, os.environ.get(KEY, ""), timeout, parallel)
 
 
 def _study(given: dict[str, Any], dry_run: bool) -> PromptedStudy:

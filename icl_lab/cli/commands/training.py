@@ -7,7 +7,7 @@ import click
 
 import icl_lab as icl
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import beside_option, crowd_options, gathered, run_options, tell
+from icl_lab.cli.options import beside_option, crowd_options, gathered, name_option, run_options, tell
 from icl_lab.cli.output import out
 from icl_lab.errors import RunFailed
 
@@ -44,7 +44,7 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
 @beside_option
-@click.option("--name", default="", help="Folder in the results folder.  [default: named by what is compared]")
+@name_option
 @gathered
 def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
     """Compare normalizers, paired over training seeds; trains what is missing."""
@@ -75,7 +75,7 @@ def train(plan: "RunPlan", where: "Where") -> None:
 @click.command()
 @run_options
 @crowd_options
-@click.option("--name", default="", help="Folder in the results folder.  [default: named by what is compared]")
+@name_option
 @gathered
 def ablate(plan: "RunPlan", where: "Where") -> None:
     """Leave one part of the model out at a time, and compare with the whole.

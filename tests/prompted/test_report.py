@@ -6,10 +6,10 @@ import torch
 from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
-from icl_lab.prompted import measurement
+from icl_lab.prompted import report
 from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.speech import spoken
-from icl_lab.prompted.study import PromptedOptions, PromptedStudy, single
+from icl_lab.prompted.study import PromptedOptions, PromptedStudy
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
@@ -32,7 +32,7 @@ def told(made, tmp_path, said):
 
 
 def found(made, tmp_path, said):
-    return measurement.measured(made, told(made, tmp_path, said))
+    return report.measured(made, told(made, tmp_path, said))
 
 
 def rows(measured, metric, name=NAME):
@@ -43,9 +43,9 @@ def truth(made):
     """Returns the right answer to each question as the task itself words it."""
     right = {}
     for cell in made.cells:
-        prompt = made.drawn(cell)
+        prompts = list(made.drawn(cell).pieces(1))
         for question in made.questions_of(cell):
-            right[question.key] = made.speech.right(single(prompt, question.prompt), question.token, repr)
+            right[question.key] = made.speech.right(prompts[question.prompt], question.token, repr)
     return lambda question: right[question.key]
 
 
@@ -124,6 +124,14 @@ def test_a_number_that_cannot_be_read_counts_as_the_answer_zero(tmp_path):
 def test_a_number_beyond_what_outputs_hold_cannot_be_read(tmp_path):
     made = study("linear", prompts=2, shots=[10])
     assert found(made, tmp_path, lambda question: "1e300").count("unparsable") == len(made.questions())
+
+
+def test_the_truth_has_the_decimals_of_the_prompt(tmp_path):
+    made = study("linear", prompts=2, shots=[10], digits=[1], settings=ONE)
+    answers = found(made, tmp_path, lambda question: "0").answers
+    right = truth(made)
+    pairs = zip(answers, made.questions(), strict=True)
+    assert all(line["truth"] == f"{float(right(question)):.1f}" for line, question in pairs)
 
 
 def test_one_of_four_unread_is_a_quarter(tmp_path):
