@@ -7,6 +7,7 @@ from icl_lab.cli.hints import program, then
 from icl_lab.cli.output import out
 from icl_lab.cli.terminal import Terminal
 from icl_lab.evidence.archive import Archive, ArchivedRun
+from icl_lab.launch.draw import draw_history
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.progress import say
 from icl_lab.runs import summary
@@ -67,6 +68,22 @@ def tell_repeat(runs: Sequence[Run]) -> None:
         if not run.copied and run.finished:
             for line in summary.repeated(run, ArchivedRun(archive, run.key)):
                 out(line)
+
+
+class TrainedModels(Terminal):
+    """Terminal that shows the end of each training, and draws its learning curve."""
+
+    def finished(self, run: Run, already: bool) -> None:
+        """Show a training, unless it diverged; that of the repository is only named."""
+        if run.diverged:
+            return
+        if run.copied:
+            out(f"trained already, in {run.files.path}")
+            return
+        draw_history(run)
+        last = run.history()[-1]
+        out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
+        out(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
 
 
 class RunTable(Terminal):

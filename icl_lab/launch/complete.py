@@ -82,9 +82,11 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         check_importable([run for run in mine if not run.finished])
     tell_changes(mine, lab.say)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
-    if not tested:
+    if not tested and not where.force:
+        for run in filter(clock.done, mine):
+            where.reporter.finished(run, True)
         mine = [run for run in mine if not clock.done(run)]
-    else:
+    elif tested:
         tell_evidence([run for run in mine if run.finished], lab.say)
     left = [run for run in mine if not clock.done(run)]
     seeds = Counter(run.spec.hash for run in left)

@@ -1,6 +1,5 @@
 """Cores are divided among runs by measured steps; whoever says how many runs at once gets that many."""
 
-
 import pytest
 import torch
 

@@ -241,6 +241,26 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
 
 
 @pytest.mark.slow
+def test_a_diverged_training_is_told_and_leaves_no_model(run, tmp_path):
+    wild = ["--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"]
+    code, out, err = run("train", "--attn", "raw", *RUN, "--set", "train.steps=60", *wild)
+    assert code == 1
+    assert "1 of 1 trainings diverged" in err
+    assert "trained:" not in out
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
+    code, out, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2", "--jobs", "2")
+    assert code == 0
+    assert "2 to do, 2 at once" in err
+    assert out.count("trained: loss") == 2
+    assert len(list(tmp_path.rglob("learning-curve.png"))) == 2
+    assert not list(tmp_path.rglob("grid.csv"))
+
+
+@pytest.mark.slow
 def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
     for force in ([], ["--force"], ["--force"]):
         code, out, _ = run("train", "--attn", "ssa", *RUN, *force)

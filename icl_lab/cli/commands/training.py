@@ -62,12 +62,19 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
 
 @click.command()
 @run_options
+@crowd_options
 @gathered
 def train(plan: "RunPlan", where: "Where") -> None:
     """Train only: what sweep does before it tests."""
-    from icl_lab.cli.train import train_only  # which imports torch
+    from icl_lab.cli.show import TrainedModels
+    from icl_lab.launch.complete import complete
 
-    train_only(plan, where)
+    here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
+    with here.session() as lab:
+        runs = plan.runs(lab.store)
+        complete(runs, lab, here, tested=False)
+    if lost := sum(bool(run.diverged) for run in runs):
+        raise RunFailed(f"{lost} of {len(runs)} trainings diverged, see above; there is no model of them.")
     if not where.dry_run:
         out(f"next: {then('sweep')}")
 
