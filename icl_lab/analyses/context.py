@@ -13,12 +13,22 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.frame import (
+    Analysis,
+    Cells,
+    Findings,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    check_lengths,
+    option,
+)
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
 from icl_lab.training.curriculum import LONGEST
 
@@ -50,7 +60,7 @@ class Context(Analysis):
             raise BadValue(f"the last examples of a prompt of {task.name} are no prompt of it; take text or linear.")
         if len(lengths) < 2:
             raise BadValue(f"more context is at least two lengths, got {lengths[0]}.")
-        check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), task)
+        check_lengths(spec, lengths)
 
     def prepared(self, runs: Sequence[Run]) -> Self:
         usual = {tuple(sorted(set(self.lengths or run.spec.test.lengths))) for run in runs}

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from icl_lab import tasks
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import Subject, TestSpec, draw
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
-from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
@@ -52,9 +53,7 @@ class TrainedModel:
         They come from the test set with balanced classes, where there is one.
         """
         here = dict(self.cell if cell is None else cell)
-        length = int(here.pop("length"))
-        test = TestSpec(prompts=count, axes={"length": [float(length)]}, draws=self.spec.test.draws)
-        return draw(self.task.balanced, length, test, here)
+        return drawn(self.spec, count, int(here.pop("length")), here)
 
     def subjects(self) -> dict[str, Subject]:
         """Returns the model and, beside the first model only, the task's reference predictors, which are no models."""
@@ -66,6 +65,17 @@ class TrainedModel:
     def labelled(self, rows: Iterable[Row]) -> list[Row]:
         """Returns rows with the labels of the run; a row that names its own label, such as ``attn``, keeps it."""
         return [{**self.run.labels, "attn": self.label, **row} for row in rows]
+
+
+def drawn(spec: RunSpec, count: int, length: int, shift: Mapping[str, float]) -> Prompt:
+    """Draws test prompts of a run's task, balanced where they can be."""
+    test = TestSpec(prompts=count, axes={"length": [float(length)]}, draws=spec.test.draws)
+    return draw(tasks.build(spec.task).balanced, length, test, shift)
+
+
+def check_lengths(spec: RunSpec, lengths: Iterable[int]) -> None:
+    """Raises ``BadValue`` where the task, or the position code, has no prompts of one of these lengths."""
+    check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), tasks.build(spec.task))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,19 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.analyses.frame import (
+    Analysis,
+    Cells,
+    Findings,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    check_lengths,
+    constant,
+    drawn,
+    option,
+)
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined
@@ -25,8 +37,8 @@ from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TestSpec, draw, judged
-from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.measure import judged
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Retrieval
 from icl_lab.training.curriculum import LONGEST
@@ -72,8 +84,8 @@ class NeedleScores(Analysis):
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
         task.check_length(length)
-        check(change(spec, {"test.axes.length": [float(length)]}), task)
-        draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
+        check_lengths(spec, [length])
+        drawn(spec, 1, length, {})
 
     def measure(self, trained: TrainedModel) -> Rows:
         """Lets the model look for needles at any depth, in prompts that all models share."""

@@ -13,13 +13,23 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.frame import (
+    Analysis,
+    Cells,
+    Findings,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    check_lengths,
+    option,
+)
 from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
 from icl_lab.training.curriculum import LONGEST
 
@@ -55,7 +65,7 @@ class PerPosition(Analysis):
         It raises it too where prompts are asked at different tokens.
         """
         length, task = self.length or spec.test.lengths[-1], tasks.build(spec.task)
-        check(change(spec, {"test.axes.length": [float(length)]}), task)
+        check_lengths(spec, [length])
         if length <= spec.train.longest:
             raise BadValue(f"places beyond training need a length above {spec.train.longest}, got {length}.")
         if len(task.asked(length)) < 2:
