@@ -12,7 +12,8 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.attention_rows import AttentionRow, attention_rows, head_rows, known_median
+from icl_lab.analyses.attention_rows import AttentionRow, attention_rows, head_rows
+from icl_lab.analyses.findings import known, known_median
 from icl_lab.analyses.frame import (
     Analysis,
     Cells,
@@ -112,8 +113,8 @@ class AlongLength(Analysis):
                 cells = [short(known_median(value for line in lines for n, value in line if n == at)) for at in keys]
                 if metric == first:
                     own = self.trends(found.first.where(attn=rule))
-                    known = [value for value in own if not math.isnan(value)] or [math.nan]
-                    cells += [self.write(value) for value in (known_median(own), min(known), max(known))]
+                    ends = known(own) or [math.nan]
+                    cells += [self.write(value) for value in (known_median(own), min(ends), max(ends))]
                 text.append(md.row([f"`{rule}`", *cells]))
         return text
 

@@ -3,10 +3,8 @@
 Normalizers may give weights of either sign; everything that needs a distribution uses ``shares``.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 import torch
@@ -95,9 +93,3 @@ def head_rows(metrics: Mapping[str, Tensor], where: Row) -> list[Row]:
         for metric, values in metrics.items()
         for layer, head in np.ndindex(*values.shape[1:])
     ]
-
-
-def known_median(values: Iterable[float]) -> float:
-    """Returns the median of the values that are not NaN; NaN where there is none."""
-    known = [value for value in values if not math.isnan(value)]
-    return median(known) if known else math.nan

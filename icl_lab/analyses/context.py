@@ -45,6 +45,7 @@ class Context(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",), "prompts": ("length", "prompt")}
     title: ClassVar[str] = "the same answers after more context"
+    of_errors: ClassVar[bool] = True
 
     lengths: tuple[int, ...] = option(
         (), "Examples that are read, e.g. 128,512.  [default: the tested lengths]", least=1, most=LONGEST
@@ -116,9 +117,6 @@ class Context(Analysis):
         ]
         read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"
         return f"{read} the error of the same answers goes from {md.listed(said)}."
-
-    def log_scale(self, task: Task) -> bool:
-        return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The ``error`` after the lengths named, or the longest; raises ``KeyError`` where there is no such number."""

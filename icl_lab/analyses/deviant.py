@@ -27,7 +27,6 @@ from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
-from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Stretchable
 
 ROUNDING = 1e-6  # what a prediction may differ by because a sum was rounded otherwise
@@ -58,6 +57,7 @@ class Deviant(Analysis):
         "prompts": ("position", "factor", "prompt"),
     }
     title: ClassVar[str] = "one number stretched"
+    of_errors: ClassVar[bool] = True
 
     position: tuple[int, ...] = option((0,), "Index of the deviant example, or several: 0,5.", least=0)
     factors: tuple[float, ...] = option((), "What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
@@ -156,9 +156,6 @@ class Deviant(Analysis):
             errors.append(f"{short(mean(found, rule, metric, most))} with {rule}{before}")
         where = f"{'index' if len(self.position) == 1 else 'indices'} {md.listed(map(str, self.position))}"
         return f"With the number at {where} multiplied by {most:g}: {WORDS[metric]} {md.listed(errors)}."
-
-    def log_scale(self, task: Task) -> bool:
-        return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""

@@ -16,7 +16,8 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.along_length import AlongLength, curves
-from icl_lab.analyses.attention_rows import AttentionRow, entropy, inverse_temperature, known_median, shares
+from icl_lab.analyses.attention_rows import AttentionRow, entropy, inverse_temperature, shares
+from icl_lab.analyses.findings import known_median
 from icl_lab.analyses.frame import Cells, Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.grid import Grid
 from icl_lab.learned import places

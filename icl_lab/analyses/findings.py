@@ -1,8 +1,10 @@
 """One trained model as an analysis meets it, and the labelled grids that are found in all of them."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 from icl_lab import tasks
 from icl_lab.grid import Grid
@@ -76,6 +78,16 @@ def drawn(spec: RunSpec, count: int, length: int, shift: Mapping[str, float]) ->
 def check_lengths(spec: RunSpec, lengths: Iterable[int]) -> None:
     """Raises ``BadValue`` where the task, or the position code, has no prompts of one of these lengths."""
     check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), tasks.build(spec.task))
+
+
+def known(values: Iterable[float]) -> list[float]:
+    """Returns the values that are not NaN."""
+    return [value for value in values if not math.isnan(value)]
+
+
+def known_median(values: Iterable[float]) -> float:
+    """Returns the median of the values that are not NaN; NaN where there is none."""
+    return median(known(values) or [math.nan])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.along_length import AlongLength, curves
-from icl_lab.analyses.attention_rows import AttentionRow, inverse_temperature, known_median
+from icl_lab.analyses.attention_rows import AttentionRow, inverse_temperature
+from icl_lab.analyses.findings import known_median
 from icl_lab.analyses.frame import Findings
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention_rows import entropy, known_median, on_places, shares, watchable
+from icl_lab.analyses.attention_rows import entropy, on_places, shares, watchable
+from icl_lab.analyses.findings import known_median
 from icl_lab.analyses.frame import (
     SHIFTS,
     Analysis,

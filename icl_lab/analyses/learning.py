@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue
 from icl_lab.figures import training
 from icl_lab.figures.base import short
@@ -115,8 +116,8 @@ class Learning(Analysis):
         ]
         return f"Training ends at a loss of {md.listed(ends)} (geometric means over seeds)."
 
-    def log_scale(self, task: Task) -> bool:
-        return True
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        return "log-ratio"
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The logarithm of the ``final`` loss (usual), or of one of these.

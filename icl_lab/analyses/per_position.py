@@ -49,6 +49,7 @@ class PerPosition(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": (), "prompts": ("prompt",)}
     title: ClassVar[str] = "error at each place of a prompt"
+    of_errors: ClassVar[bool] = True
     error_metrics: ClassVar[Sequence[str]] = ("", "beyond", "within", "end-of-training", "end", "error")
 
     length: int | None = option(
@@ -131,9 +132,6 @@ class PerPosition(Analysis):
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
-
-    def log_scale(self, task: Task) -> bool:
-        return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.

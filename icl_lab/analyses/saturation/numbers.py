@@ -6,7 +6,8 @@ import numpy as np
 
 from icl_lab.analyses import per_prompt
 from icl_lab.analyses.factors import factors_of
-from icl_lab.analyses.frame import Cells, StoredGrids
+from icl_lab.analyses.findings import StoredGrids, known
+from icl_lab.analyses.frame import Cells
 from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
 from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
 from icl_lab.comparison.given import Array
@@ -36,16 +37,12 @@ def squared(found: StoredGrids, metric: str) -> bool:
     return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
 
 
-def curves(found: StoredGrids, rule: str, metric: str) -> list[list[tuple[float, float]]]:
-    """For each head of each seed of a normalizer: (factor, value)."""
-    return found["heads"].where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
-
-
 def saturating(found: StoredGrids, rule: str) -> tuple[list[float], int]:
     """The factors at which heads of a normalizer saturate, over all seeds, and the number of heads."""
-    largest = [[point for point in line if point[0] >= 1] for line in curves(found, rule, "largest")]
+    lines = found["heads"].where(attn=rule, metric="largest").lines("factor", "seed", "layer", "head")
+    largest = [[point for point in line if point[0] >= 1] for line in lines]
     points = [saturation_point(*zip(*line, strict=True)) for line in largest]
-    return [point for point in points if not math.isnan(point)], len(points)
+    return known(points), len(points)
 
 
 def recovered(found: StoredGrids, rule: str, factor: float) -> list[float]:

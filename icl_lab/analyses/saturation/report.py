@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Findings
+from icl_lab.analyses.findings import Findings, known
 from icl_lab.analyses.saturation.attention import AGAINST
 from icl_lab.analyses.saturation.numbers import (
     best_head,
@@ -72,9 +72,9 @@ def table(found: Findings) -> list[str]:
     head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
     text += ["", *md.head(["normalizer", head, "first at"])]
     for rule in found.rules:
-        known, count = saturating(found, rule)
-        first = f"x{min(known):g}" if known else "none in range"
-        text.append(md.row([f"`{rule}`", f"{len(known)} of {count}", first]))
+        points, count = saturating(found, rule)
+        first = f"x{min(points):g}" if points else "none in range"
+        text.append(md.row([f"`{rule}`", f"{len(points)} of {count}", first]))
     return [
         *text[1:],
         "",
@@ -88,9 +88,9 @@ def finding(found: Findings) -> str:
     most = max(found["patches"].values("factor"))
     heads, shares = [], []
     for rule in found.rules:
-        known, count = saturating(found, rule)
-        heads.append(f"{len(known)} of {count} heads with {rule}")
-        shares.append(_known(recovered(found, rule, most), rule))
+        points, count = saturating(found, rule)
+        heads.append(f"{len(points)} of {count} heads with {rule}")
+        shares.append(_in_words(recovered(found, rule, most), rule))
     top = max(found["heads"].values("factor"))
     told = (
         f"Up to a factor of {top:g}, {md.listed(heads)} saturate. At a factor of {most:g}, the share of the added "
@@ -98,15 +98,15 @@ def finding(found: Findings) -> str:
     )
     if "stream" not in found.grids:
         return f"{told}."
-    parts = [_known(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
+    parts = [_in_words(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
     return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
 
 
 def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
     text: list[str] = []
-    known = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
-    for weight in known:
+    weights = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
+    for weight in weights:
         text += ["", *md.head([WEIGHED[weight], "heads", *across])]
         for rule in found.rules:
             for which, words in HEADS.items():
@@ -116,7 +116,7 @@ def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> l
                     for factor in factors
                 ]
                 text.append(md.row([f"`{rule}`", words, *cells]))
-    top, weight = max(factors), known[-1]
+    top, weight = max(factors), weights[-1]
     text += [
         "",
         *md.head(["normalizer", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"]),
@@ -155,14 +155,14 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
     ]
 
 
-def _known(shares: Sequence[float], rule: str) -> str:
-    values = [value for value in shares if not math.isnan(value)]
+def _in_words(shares: Sequence[float], rule: str) -> str:
+    values = known(shares)
     return f"{fmean(values):.2f} with {rule}" if values else f"unknown with {rule} (no error was added)"
 
 
 def _interval(shares: Sequence[float]) -> str:
-    values = [value for value in shares if not math.isnan(value)]
+    values = known(shares)
     if not values:
         return "nothing to recover"
     mean = paired([0.0] * len(values), values, "difference")
-    return f"{mean.effect:.2f}" if math.isnan(mean.low) else f"{mean.effect:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    return md.interval(mean.effect, mean.low, mean.high, ".2f")

@@ -31,7 +31,7 @@ def test_bounds_of_finished_runs(finished, lab, thin):
     assert found.rules == ["softmax", "average"]
     assert found.lines == asked.lines
     assert found.plain == [Line(1), Line(3)]
-    assert found.curves.values("attn") == ["softmax", "average"]
+    assert found["curves"].values("attn") == ["softmax", "average"]
     assert len(found.values("softmax", Line(3), 1, "bound")) == 2
     assert found.kinds("reference:least-squares", Line(3), -1) == ["none in range"]
     assert found.values("reference:clip", Line(1), 1, "bound") == [pytest.approx(TRAINING_RANGE, abs=1e-3)]
@@ -122,7 +122,7 @@ def test_curves_are_the_answers_of_the_model(finished, lab):
     with torch.no_grad():
         answers = model(prompt.tokens)[:, -2, 0]
     assert prompt.targets[:, -2].tolist() == pytest.approx([40.0] * 16)
-    assert found.curves.at(slope=3, target=40) == pytest.approx(np.median(answers.numpy()), rel=1e-3)
+    assert found["curves"].at(slope=3, target=40) == pytest.approx(np.median(answers.numpy()), rel=1e-3)
 
 
 def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
