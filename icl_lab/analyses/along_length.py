@@ -13,10 +13,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses.attention_rows import AttentionRow, attention_rows, head_rows
-from icl_lab.analyses.findings import known, known_median
-from icl_lab.analyses.frame import (
-    Analysis,
-    Cells,
+from icl_lab.analyses.findings import (
     Curves,
     Findings,
     Row,
@@ -25,8 +22,10 @@ from icl_lab.analyses.frame import (
     TrainedModel,
     check_lengths,
     drawn,
-    option,
+    known,
+    known_median,
 )
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import NAMES, short

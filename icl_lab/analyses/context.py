@@ -13,17 +13,8 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
-from icl_lab.analyses.frame import (
-    Analysis,
-    Cells,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    check_lengths,
-    option,
-)
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -87,8 +78,8 @@ class Context(Analysis):
 
     def table(self, found: Findings) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
-        grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
-        last, written = answers(tasks.build(found.spec.task), int(shortest)), error_curves.error_writer(found)
+        lengths, written = found["context"].values("length"), error_curves.error_writer(found)
+        last = answers(tasks.build(found.spec.task), int(lengths[0]))
         text = [
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
@@ -96,7 +87,7 @@ class Context(Analysis):
             *md.head(["normalizer", *(f"{length:g} read" for length in lengths)]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = (error_curves.mean(grid.where(attn=rule, length=length)) for length in lengths)
+            cells = (found.mean("context", attn=rule, length=length) for length in lengths)
             text.append(md.row([f"`{rule}`", *map(written, cells)]))
         return text
 
@@ -111,8 +102,7 @@ class Context(Analysis):
         grid, written = found["context"], error_curves.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
         said = [
-            " to ".join(written(error_curves.mean(grid.where(attn=rule, length=length))) for length in ends)
-            + f" ({rule})"
+            " to ".join(written(found.mean("context", attn=rule, length=length)) for length in ends) + f" ({rule})"
             for rule in found.rules
         ]
         read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"

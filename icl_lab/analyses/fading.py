@@ -17,7 +17,7 @@ from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.along_length import AlongLength, curves
 from icl_lab.analyses.attention_rows import AttentionRow, entropy, inverse_temperature, shares
-from icl_lab.analyses.findings import known_median
+from icl_lab.analyses.findings import cell, known_median
 from icl_lab.analyses.frame import Cells, Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.grid import Grid
 from icl_lab.learned import places
@@ -107,10 +107,7 @@ def slopes(grid: Grid) -> list[float]:
 def parameters(model: GPT2) -> list[Row]:
     """The learned numbers of each layer's normalizer, by the names of the formula; one that heads share stands once."""
     found = model.learned()
-    return [
-        {"layer": layer, "head": head, "metric": name, "value": found[key], "stderr": None, "count": 1}
-        for key, (name, layer, head) in places(found)
-    ]
+    return [cell(name, found[key], layer=layer, head=head) for key, (name, layer, head) in places(found)]
 
 
 def _learned(grid: Grid, rule: str) -> list[str]:

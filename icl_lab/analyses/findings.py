@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 
 from icl_lab import tasks
 from icl_lab.grid import Grid
@@ -20,6 +20,11 @@ from icl_lab.tasks.base import Prompt, Task
 Row = Mapping[str, object]  # a column of a grid -> its value
 Rows = Mapping[str, Sequence[Row]]  # a grid's name -> its rows
 Curves = list[list[tuple[float, float]]]  # of one normalizer, each a list of points
+
+
+def cell(metric: str, value: float | None, count: int = 1, **where: object) -> Row:
+    """Returns a row of a grid whose value has no standard error."""
+    return {**where, "metric": metric, "value": value, "stderr": None, "count": count}
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,10 @@ class StoredGrids:
     def curves_by_rule(self, name: str, along: str, *by: str, **where: object) -> dict[str, Curves]:
         """Returns curves of each normalizer in some cells of a grid: (along, value), one for each value of ``by``."""
         return {rule: self[name].where(attn=rule, **where).lines(along, *by) for rule in self.rules}
+
+    def mean(self, name: str, **where: object) -> float:
+        """Returns the mean of cells of a grid, over seeds and whatever else is left."""
+        return fmean(float(value) for value in self[name].where(**where).frame["value"])
 
     def own(self, name: str, of: str, seed: int) -> Grid:
         """Returns the rows of a label and seed in a grid; a reference was asked once, beside the first model."""

@@ -29,8 +29,6 @@ from icl_lab.analyses.findings import Row as Row
 from icl_lab.analyses.findings import Rows as Rows
 from icl_lab.analyses.findings import StoredGrids as StoredGrids
 from icl_lab.analyses.findings import TrainedModel as TrainedModel
-from icl_lab.analyses.findings import check_lengths as check_lengths
-from icl_lab.analyses.findings import drawn as drawn
 from icl_lab.analyses.options import option as option
 from icl_lab.comparison.given import Array
 from icl_lab.errors import BadValue, UnknownOption

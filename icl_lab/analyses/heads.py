@@ -13,20 +13,8 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import entropy, on_places, shares, watchable
-from icl_lab.analyses.findings import known_median
-from icl_lab.analyses.frame import (
-    SHIFTS,
-    Analysis,
-    Cells,
-    Curves,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    constant,
-    option,
-)
+from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
+from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, constant, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short

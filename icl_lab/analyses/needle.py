@@ -17,19 +17,8 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.frame import (
-    Analysis,
-    Cells,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    check_lengths,
-    constant,
-    drawn,
-    option,
-)
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths, drawn
+from icl_lab.analyses.frame import Analysis, Cells, constant, option
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined

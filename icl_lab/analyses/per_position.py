@@ -13,17 +13,8 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
-from icl_lab.analyses.frame import (
-    Analysis,
-    Cells,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    check_lengths,
-    option,
-)
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -109,11 +100,8 @@ class PerPosition(Analysis):
             *md.head(["normalizer", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = [error_curves.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
-            cells += [
-                error_curves.mean(found["ends"].where(attn=rule, metric=metric))
-                for metric in ("within", "beyond", "rise")
-            ]
+            cells = [found.mean("per-position", attn=rule, tokens=tokens) for tokens in shown]
+            cells += [found.mean("ends", attn=rule, metric=metric) for metric in ("within", "beyond", "rise")]
             text.append(md.row([f"`{rule}`", *map(error_curves.error_writer(found), cells)]))
         return text
 
@@ -125,10 +113,10 @@ class PerPosition(Analysis):
 
     def finding(self, found: Findings) -> str:
         """The errors within and beyond training, normalizer by normalizer."""
-        ends, written = found["ends"], error_curves.error_writer(found)
+        written = error_curves.error_writer(found)
         said = [
-            f"from {written(error_curves.mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{written(error_curves.mean(ends.where(attn=rule, metric='end')))} ({rule})"
+            f"from {written(found.mean('ends', attn=rule, metric='end-of-training'))} to "
+            f"{written(found.mean('ends', attn=rule, metric='end'))} ({rule})"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."

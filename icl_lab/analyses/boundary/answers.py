@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.frame import Findings, Row, TrainedModel
+from icl_lab.analyses.findings import Findings, Row, TrainedModel, cell
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
@@ -50,8 +50,8 @@ def measured(trained: TrainedModel) -> list[Row]:
             model.rescaling = task.rescaling("labels")
             numbers["rescaled"] = _error(task, _answers(model, task, prompt), prompt)
             model.rescaling = None
-        where = {"attn": trained.label, "spread": spread, "count": PROMPTS, "stderr": None}
-        rows += [{**where, "metric": metric, "value": float(f"{value:.6g}")} for metric, value in numbers.items()]
+        where = {"attn": trained.label, "spread": spread}
+        rows += [cell(metric, float(f"{value:.6g}"), PROMPTS, **where) for metric, value in numbers.items()]
     return rows
 
 

@@ -13,7 +13,13 @@ from icl_lab.runs.measure import Subject, errors_of, judged, predict
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Stretchable
 
-METRICS = ("largest", "effective", "distance", "deviant", "theory")
+METRICS = {
+    "largest": "largest weight",
+    "effective": "effective keys",
+    "distance": "distance to the undisturbed weights",
+    "deviant": "weight on the deviant",
+    "theory": "weight by the normalizer's formula",
+}
 AGAINST = "deviant-against"  # of heads: the weight on the deviant in the prompts whose truth it speaks against
 BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
 

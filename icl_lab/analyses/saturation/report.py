@@ -6,8 +6,10 @@ from statistics import fmean, median
 
 from icl_lab import markdown as md
 from icl_lab.analyses.findings import Findings, known
-from icl_lab.analyses.saturation.attention import AGAINST
+from icl_lab.analyses.saturation.attention import METRICS
 from icl_lab.analyses.saturation.numbers import (
+    WEIGHTS,
+    WHICH,
     best_head,
     error_metric,
     healed,
@@ -18,25 +20,6 @@ from icl_lab.analyses.saturation.numbers import (
 from icl_lab.analyses.saturation.patching import KINDS, NORMS
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
-
-WORDS = {
-    "largest": "largest weight",
-    "effective": "effective keys",
-    "distance": "distance to the undisturbed weights",
-    "deviant": "weight on the deviant",
-    "theory": "weight by the normalizer's formula",
-}
-HEADS = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
-WEIGHED = {"deviant": "weight on the deviant", AGAINST: "weight on the deviant, against the truth"}
-HEALED = {
-    "weights": "attention weights",
-    "attention": "attention outputs",
-    "mlp": "MLP outputs",
-    "outputs": "attention and MLP outputs",
-    "input": "the input's own contribution, at the end",
-    "residual": "the whole stream, at the end",
-}
-NORMED = {"attention": "last attention output", "mlp": "last MLP output", "stream": "residual stream at the end"}
 
 
 def table(found: Findings) -> list[str]:
@@ -55,7 +38,7 @@ def table(found: Findings) -> list[str]:
         errors = found["errors"].where(metric=metric).by("attn", "factor")
         head = f"error ({metric})" if metric == shown else f"answers: {metric}"
         add(head, {where: short(fmean(values)) for where, values in errors.items()})
-    for metric, words in WORDS.items():
+    for metric, words in METRICS.items():
         heads = found["heads"].where(metric=metric).by("attn", "factor")
         middle = {where: median(values) for where, values in heads.items()}
         cells = {where: "none" if math.isnan(value) else short(value) for where, value in middle.items()}
@@ -105,11 +88,11 @@ def finding(found: Findings) -> str:
 def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
     text: list[str] = []
-    weights = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
+    weights = [weight for weight in WEIGHTS if weight in found["heads"].values("metric")]
     for weight in weights:
-        text += ["", *md.head([WEIGHED[weight], "heads", *across])]
+        text += ["", *md.head([WEIGHTS[weight], "heads", *across])]
         for rule in found.rules:
-            for which, words in HEADS.items():
+            for which, words in WHICH.items():
                 name = f"{weight}-{which}"
                 cells = [
                     short(fmean(summarised(found, rule, seed, factor, name) for seed in found.seeds_of(rule)))
@@ -119,7 +102,7 @@ def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> l
     top, weight = max(factors), weights[-1]
     text += [
         "",
-        *md.head(["normalizer", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"]),
+        *md.head(["normalizer", "seed", f"{WEIGHTS[weight]}, x{top:g}: best head of the last layer", "of all"]),
     ]
     for rule in found.rules:
         for seed in found.seeds_of(rule):
@@ -131,7 +114,7 @@ def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> l
 def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """Table of what patching parts at the last question recovers, in all layers or after the last; then the norms."""
 
-    def lines(words: dict[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
+    def lines(words: Mapping[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
         rows = []
         for rule in found.rules:
             there = found["stream"].where(attn=rule).values("metric")
@@ -148,10 +131,10 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
 
     return [
         *md.head(["share of the last answer's added error that goes away", "put back at the query", *across]),
-        *lines({kind: HEALED[kind] for kind in KINDS}, "healed", _interval),
+        *lines(KINDS, "healed", _interval),
         "",
         *md.head(["norm at the query, stretched", "of", *across]),
-        *lines({kind: NORMED[kind] for kind in NORMS}, "norm", lambda values: short(fmean(values))),
+        *lines({name: words for name, (_, words) in NORMS.items()}, "norm", lambda values: short(fmean(values))),
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import boundary, runner
+from icl_lab.analyses import runner
 from icl_lab.analyses.boundary import Boundary, curves
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.errors import BadValue, Stopped
@@ -128,12 +128,14 @@ def test_curves_are_the_answers_of_the_model(finished, lab):
 def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
     run, asked = finished(), []
 
+    real = curves.extrapolate
+
     def extrapolate(*arguments):
         asked.append(arguments)
         object.__setattr__(lab, "stopping", lambda: True)
-        return curves.extrapolate(*arguments)
+        return real(*arguments)
 
-    monkeypatch.setattr(boundary, "extrapolate", extrapolate)
+    monkeypatch.setattr(curves, "extrapolate", extrapolate)
     with pytest.raises(Stopped, match="nothing was written"):
         runner.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
     assert len(asked) == 1
