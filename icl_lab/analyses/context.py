@@ -57,8 +57,8 @@ class Context(Analysis):
     def prepared(self, runs: Sequence[Run]) -> Self:
         usual = {tuple(sorted(set(self.lengths or run.spec.test.lengths))) for run in runs}
         if len(usual) > 1:
-            told = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
-            raise BadValue(f"the tested lengths differ ({told}): name --lengths.")
+            differing = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
+            raise BadValue(f"the tested lengths differ ({differing}): name --lengths.")
         return replace(self, lengths=usual.pop())
 
     def measure(self, trained: TrainedModel) -> Rows:

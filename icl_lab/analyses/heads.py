@@ -60,7 +60,7 @@ class Heads(Analysis):
     def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head in training conditions and in the cells that differ from them along one axis."""
         suite, rows = trained.task.balanced, []
-        cells = beside(trained.cell, trained.spec.test.axes)
+        cells = cells_along_axes(trained.cell, trained.spec.test.axes)
         for done, cell in enumerate(cells):
             length = int(cell["length"])
             asked = suite.asked(length)
@@ -109,11 +109,11 @@ class Heads(Analysis):
             rule: [_last(grid.where(metric=metric, **training(grid))) for metric in ("entropy", "largest")]
             for rule, grid in grids.items()
         }
-        told = (
+        entropies = (
             f"{short(spread)} log n with {rule} (largest weight {short(largest)})"
             for rule, (spread, largest) in medians.items()
         )
-        return f"At the last answer in training conditions the median head has an entropy of {md.listed(told)}."
+        return f"At the last answer in training conditions the median head has an entropy of {md.listed(entropies)}."
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.
@@ -178,7 +178,7 @@ def statistics_of_heads(
     return rows
 
 
-def beside(here: Mapping[str, float], axes: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+def cells_along_axes(here: Mapping[str, float], axes: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
     """Returns the cell of training, then those of the test grid that differ from it along one axis."""
     return [dict(here)] + [
         {**here, axis: value} for axis, values in axes.items() for value in values if value != here[axis]

@@ -129,14 +129,14 @@ class NeedleScores(Analysis):
 
     def finding(self, found: Findings) -> str:
         """The score of each normalizer's best head, and the share of trials that are all right."""
-        told = []
+        shares_of = []
         for rule in found.rules:
             score, seed, layer, head = ranked(found, rule)[0]
             _, ends = endings(found, rule)
             right = f"{ends.count(2)} of {len(ends)} trials all right"
-            told.append(f"{short(score)} with {rule} (layer {layer}, head {head} of seed {seed}; {right})")
+            shares_of.append(f"{short(score)} with {rule} (layer {layer}, head {head} of seed {seed}; {right})")
         lengths = md.listed(f"{length:g}" for length in found["heads"].values("length"))
-        return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(told)}."
+        return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(shares_of)}."
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.

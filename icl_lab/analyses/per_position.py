@@ -13,9 +13,9 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
+from icl_lab.analyses.answer_positions import AnswerPositions
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
 from icl_lab.analyses.frame import Analysis, Cells, option
-from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
@@ -75,7 +75,7 @@ class PerPosition(Analysis):
         """Measures the model, and beside the first model the references."""
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
-        lies = places(trained.task, spec.train.longest, length)
+        lies = answer_positions(trained.task, spec.train.longest, length)
         found: dict[str, list[Row]] = {name: [] for name in self.grids}
         subjects = trained.subjects()
         for done, (name, subject) in enumerate(subjects.items()):
@@ -138,11 +138,11 @@ class PerPosition(Analysis):
         return own
 
 
-def places(task: Task, trained: int, length: int) -> Places:
+def answer_positions(task: Task, trained: int, length: int) -> AnswerPositions:
     """Returns where the answers of prompts of ``length`` examples lie; ``trained`` is the longest of training."""
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
-    return Places(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
+    return AnswerPositions(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
 
 
 def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:

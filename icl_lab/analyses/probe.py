@@ -204,7 +204,7 @@ class Probe(Analysis):
             *md.head(["normalizer", "what is asked", *(f"x{factor:g}" for factor in factors)]),
         ]
         for rule in found.rules:
-            for metric, layer in places(found):
+            for metric, layer in metrics_and_layers(found):
                 lines = grid.where(attn=rule, metric=metric, layer=layer).lines("factor", "seed")
                 cells = [short(median([line[place][1] for line in lines])) for place in range(len(factors))]
                 text.append(md.row([f"`{rule}`", words(metric, layer), *cells]))
@@ -212,12 +212,12 @@ class Probe(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
-        last = max(layer for _, layer in places(found))
+        last = max(layer for _, layer in metrics_and_layers(found))
         panels = {
             f"error: {words(metric, layer)}": found.curves_by_rule(
                 "probe", "factor", "seed", metric=metric, layer=layer
             )
-            for metric, layer in places(found)
+            for metric, layer in metrics_and_layers(found)
             if layer in (OUTPUT, last)
         }
         limits = dict.fromkeys(panels, (-0.02, 0.62))
@@ -227,7 +227,7 @@ class Probe(Analysis):
     def finding(self, found: Findings) -> str:
         """Error rates at the greatest factor: of the whole prompt, and of the grown number alone and by probe."""
         most = max(found["probe"].values("factor"))
-        last = max(layer for _, layer in places(found))
+        last = max(layer for _, layer in metrics_and_layers(found))
 
         def rates(metric: str, layer: float) -> str:
             cells = {
@@ -267,7 +267,7 @@ class Probe(Analysis):
         return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
 
 
-def places(found: Findings) -> list[tuple[str, float]]:
+def metrics_and_layers(found: Findings) -> list[tuple[str, float]]:
     """Quantity that was read, and the layer."""
     frame = found["probe"].frame.drop_duplicates(["metric", "layer"])
     read = list(zip(frame["metric"], frame["layer"], strict=True))

@@ -75,14 +75,14 @@ def finding(found: Findings) -> str:
         heads.append(f"{len(points)} of {count} heads with {rule}")
         shares.append(_in_words(recovered(found, rule, most), rule))
     top = max(found["heads"].values("factor"))
-    told = (
+    text = (
         f"Up to a factor of {top:g}, {md.listed(heads)} saturate. At a factor of {most:g}, the share of the added "
         f"error that patching in the undisturbed attention recovers is {md.listed(shares)}"
     )
     if "stream" not in found.grids:
-        return f"{told}."
+        return f"{text}."
     parts = [_in_words(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
-    return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
+    return f"{text}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
 
 
 def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
