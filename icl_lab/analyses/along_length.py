@@ -158,7 +158,6 @@ def curves(grid: Grid) -> Curves:
 
 
 def _can_be_drawn(spec: RunSpec, length: int) -> None:
-    """Raises ``BadValue`` where the task or the position code has no prompts so long."""
     check_lengths(spec, [length])
     drawn(spec, 1, length, {})
 

@@ -16,6 +16,7 @@ from icl_lab import markdown as md
 from icl_lab import published, tasks
 from icl_lab.analyses import per_prompt, registry
 from icl_lab.analyses.factors import check_factors, factors_of
+from icl_lab.analyses.findings import cell
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
@@ -100,7 +101,7 @@ class Deviant(Analysis):
                 cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
                 single += per_prompt.rows(trained.run.seed, where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
-                cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
+                cells.append(cell("recovery", felt, len(after), **where))
                 for index, values in enumerate(after.unbind(1)):
                     positions.append({**where, "index": index, "metric": "error"} | summary(values))
         return {"deviant": cells, "positions": positions, "prompts": single}
@@ -125,25 +126,21 @@ class Deviant(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric but the recovery over the factor."""
-        grid = found["deviant"]
-        factors = grid.values("factor")
+        factors, panels, spans = found["deviant"].values("factor"), {}, {}
 
         def means(names: Sequence[str], metric: str) -> dict[str, list[float]]:
             return {name: [mean(found, name, metric, factor) for factor in factors] for name in names}
 
-        panels = {
-            WORDS.get(metric, metric): (means(found.rules, metric), means(found.references, metric), metric == "mse")
-            for metric in grid.values("metric")
-            if metric != "recovery"
-        }
-        spans = {
-            WORDS.get(metric, metric): {
-                rule: [_interval(_values(found, rule, metric, factor), metric) for factor in factors]
-                for rule in found.rules
-            }
-            for metric in grid.values("metric")
-            if metric != "recovery" and len(found.seeds) > 1
-        }
+        for metric in found["deviant"].values("metric"):
+            if metric == "recovery":
+                continue
+            words = WORDS.get(metric, metric)
+            panels[words] = (means(found.rules, metric), means(found.references, metric), metric == "mse")
+            if len(found.seeds) > 1:
+                spans[words] = {
+                    rule: [_interval(_values(found, rule, metric, factor), metric) for factor in factors]
+                    for rule in found.rules
+                }
         return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
     def finding(self, found: Findings) -> str:

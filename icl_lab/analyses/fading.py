@@ -4,7 +4,6 @@ Softmax over n keys with bounded scores must spread: its largest weight falls as
 this is called attention dispersion).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,7 +15,7 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.along_length import AlongLength, curves
-from icl_lab.analyses.attention_rows import AttentionRow, entropy, inverse_temperature, shares
+from icl_lab.analyses.attention_rows import AttentionRow, inverse_temperature, statistics
 from icl_lab.analyses.findings import cell, known_median
 from icl_lab.analyses.frame import Cells, Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.grid import Grid
@@ -53,13 +52,7 @@ class Fading(AlongLength):
 
     def read_row(self, row: AttentionRow) -> dict[str, Tensor]:
         """The metrics; signed weights count by their size."""
-        spread = entropy(row.weights)
-        return {
-            "largest": shares(row.weights).amax(-1),
-            "entropy": spread / math.log(row.weights.shape[-1]),
-            "effective": spread.exp(),
-            "temperature": inverse_temperature(row.weights, row.scores),
-        }
+        return {**statistics(row.weights), "temperature": inverse_temperature(row.weights, row.scores)}
 
     def trends(self, grid: Grid) -> list[float]:
         return slopes(grid)

@@ -1,6 +1,5 @@
 """Statistics of the heads' attention along the prompt, under every shift of the test grid."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention_rows import entropy, on_places, shares, watchable
+from icl_lab.analyses.attention_rows import statistics, watchable
 from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
 from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, constant, option
 from icl_lab.errors import BadValue
@@ -131,32 +130,6 @@ class Heads(Analysis):
         return known_median(heads)
 
 
-def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
-    """The weights that the last of n keys gives, (... n), to their statistics, each (...). Signed ones count by size.
-
-    ``largest`` weight; ``top-2`` and ``top-5`` sums; ``entropy`` / log n; ``effective`` keys exp(entropy); the weight
-    on the ``first`` token (a sink), on the token ``itself`` and on the ``previous`` one; the share of keys whose weight
-    is ``negative``; and, where an example has two tokens, the weight on ``numbers`` (x) and on ``answers`` (y). One
-    visible key has entropy 0.
-    """
-    p = shares(weights)
-    n = p.shape[-1]
-    spread = entropy(weights)
-    top = p.topk(min(5, n), dim=-1).values
-    found = {
-        "largest": top[..., 0],
-        "top-2": top[..., :2].sum(-1),
-        "top-5": top.sum(-1),
-        "entropy": spread / math.log(n) if n > 1 else spread,
-        "effective": spread.exp(),
-        **on_places(p),
-        "negative": (weights < 0).double().mean(-1),
-    }
-    if roles == 2:
-        found |= {"numbers": p[..., ::2].sum(-1), "answers": p[..., 1::2].sum(-1)}
-    return found
-
-
 @torch.no_grad()
 def statistics_of_heads(
     model: GPT2, prompt: Prompt, places: Mapping[int, int], roles: int, device: torch.device
@@ -202,7 +175,6 @@ def lines(grid: Grid) -> Curves:
 
 
 def _has_values(grid: Grid, metric: str) -> bool:
-    """Every metric, but for ``negative`` where no normalizer gives a negative weight."""
     return metric != "negative" or bool((grid.where(metric=metric).frame["value"] > 0).any())
 
 

@@ -89,7 +89,7 @@ class NeedleScores(Analysis):
         ]
         trials: list[Row] = [
             {"length": length, "trial": trial, "metric": metric, "value": float(value), "stderr": None, "count": 1}
-            for trial, (top, outcome) in enumerate(zip(best(scores).tolist(), outcomes.tolist(), strict=True))
+            for trial, (top, outcome) in enumerate(zip(scores.amax((1, 2)).tolist(), outcomes.tolist(), strict=True))
             for metric, value in (("top", top), ("outcome", outcome))
         ]
         return {"heads": heads, "trials": trials}
@@ -201,11 +201,6 @@ def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device)
         right = judged(task, row.outputs, row.prompt) == 0
         outcomes.append(torch.where(right.all(1), 2, right[:, 0].long()))
     return torch.cat(scores), torch.cat(outcomes)
-
-
-def best(scores: Tensor) -> Tensor:
-    """Needle scores (b l h) -> that of the best head in each trial, (b)."""
-    return scores.amax((1, 2))
 
 
 def auc(scores: Sequence[float], right: Sequence[bool]) -> float:

@@ -117,7 +117,9 @@ def readings(
         disturbed = task.deviate(undisturbed, [at], factor)
         answers = errors_of(task, reader, disturbed)[:, -1]
         add("together", factor, answers, disturbed.targets[:, task.asking(classes.shape[1])] > 0)
-        add("alone-deviant", factor, _errors_alone(reader, task, _example(disturbed, at, task.roles)), classes[:, at])
+        own = slice(task.roles * at, task.roles * (at + 1))
+        deviant = Prompt(disturbed.tokens[:, own], disturbed.targets[:, own], disturbed.scored[:, own])
+        add("alone-deviant", factor, _errors_alone(reader, task, deviant), classes[:, at])
         add("alone-others", factor, alone[:, others], classes[:, others])
         for layer, (weights, seen) in enumerate(zip(probes, states(model, task, disturbed), strict=True)):
             wrong = (classified(seen, weights) != classes).double()
@@ -128,18 +130,11 @@ def readings(
 
 
 def _errors_alone(reader: Subject, task: SingleNumbers, prompt: Prompt) -> Tensor:
-    """The error of the answer to each number when it stands alone, (b L)."""
     single = task.singly(prompt)
     return errors_of(task, reader, single).view(len(prompt.tokens), -1)
 
 
-def _example(prompt: Prompt, at: int, roles: int) -> Prompt:
-    own = slice(roles * at, roles * (at + 1))
-    return Prompt(prompt.tokens[:, own], prompt.targets[:, own], prompt.scored[:, own])
-
-
 def _classes(task: SingleNumbers, prompt: Prompt) -> Tensor:
-    """The class of each number when it stands alone, (b L) bool."""
     single = task.singly(prompt)
     return (single.targets[:, task.asking(1)] > 0).view(len(prompt.tokens), -1)
 

@@ -47,18 +47,14 @@ def ticks(axis: Axis, places: Sequence[float]) -> None:
     """Puts ticks where something was measured if that is few places, else at whole numbers where all places are."""
     known = sorted(set(places))
     log = axis.get_scale() == "log"
-    if len(known) <= 12 and not _crowded(known, log):
+    at = np.log(known) if log else np.asarray(known, dtype=float)
+    # Labels touch where they are closer than a twelfth of the axis.
+    if len(known) <= 12 and (len(at) < 2 or np.diff(at).min() >= (at[-1] - at[0]) / 12):
         axis.set_major_locator(FixedLocator(known))
         axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
         axis.set_minor_locator(NullLocator())
     elif not log and all(float(place).is_integer() for place in known):
         axis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _crowded(places: Sequence[float], log: bool) -> bool:
-    """True if two labels would touch: closer than a twelfth of the axis."""
-    at = np.log(places) if log else np.asarray(places, dtype=float)
-    return len(at) > 1 and float(np.diff(at).min()) < (at[-1] - at[0]) / 12
 
 
 def wrapped(text: str, inches: float, size: float = 10) -> str:

@@ -96,7 +96,6 @@ def _dots(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, S
 
 
 def _values(rules: Mapping[str, Sequence[Line]]) -> list[float]:
-    """Every known number of a panel."""
     every = [value for lines in rules.values() for line in lines for _, value in line]
     return [value for value in every if np.isfinite(value)]
 

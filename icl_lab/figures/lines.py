@@ -88,7 +88,6 @@ def _references(
 
 
 def _geometric(where: Sequence[float]) -> bool:
-    """True if each place is the same multiple of the one before."""
     steps = [b / a for a, b in pairwise(where) if a]
     return len(steps) > 2 and where[0] > 0 and max(steps) < 1.01 * min(steps)
 

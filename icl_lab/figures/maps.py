@@ -135,7 +135,6 @@ def effects(
 
 
 def _times(power: float) -> str:
-    """A power of two as the ratio it is."""
     ratio = 2.0**power if power < 1000 else np.inf
     return f"{ratio:.2f}" if ratio < 9.95 else short(ratio)
 
@@ -158,7 +157,6 @@ def _ratios(reach: float) -> list[float]:
 def _array(
     table: Mapping[Place, float], down: Sequence[float] | None = None, across: Sequence[float] | None = None
 ) -> np.ndarray:
-    """A table as an array, NaN where it has nothing; its own values down and across unless they are given."""
     down = sorted({where[0] for where in table}) if down is None else down
     across = sorted({where[1] for where in table}) if across is None else across
     return np.array([[table.get((y, x), np.nan) for x in across] for y in down], dtype=float)

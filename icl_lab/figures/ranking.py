@@ -66,7 +66,6 @@ def ranking(
 
 
 def _row(axes: Axes, place: int, dot: Dot, look: Style, width: float, seed: str, size: float) -> None:
-    """Draws the interval, where there is one, and the seeds."""
     if not math.isnan(dot.low):
         axes.plot([dot.low, dot.high], [place, place], color=look.color, linewidth=width)
     axes.plot(dot.seeds, [place] * len(dot.seeds), seed, color=look.color, markersize=size, alpha=0.6)

@@ -115,7 +115,6 @@ def _colors(name: str) -> list[str]:
 
 
 def _shaded(name: str) -> bool:
-    """True if a name begins with that of a normalizer that has shades."""
     return _base(name) in KNOWN and _base(name) != "softmax"
 
 

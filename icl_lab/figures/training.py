@@ -127,7 +127,6 @@ def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, wid
 
 
 def _together(seeds: Sequence[History]) -> tuple[list[float], np.ndarray]:
-    """The steps that all seeds kept, and the logarithms of their losses there, (seeds steps)."""
     kept = [{row["step"]: row["loss"] for row in history} for history in seeds]
     steps = [step for step in kept[0] if all(step in other for other in kept)]
     return steps, np.log([[losses[step] for step in steps] for losses in kept])

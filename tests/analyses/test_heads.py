@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from icl_lab.analyses import runner
-from icl_lab.analyses.heads import Heads, cells_along_axes, spread_out, statistics, training
+from icl_lab.analyses.attention_rows import statistics
+from icl_lab.analyses.heads import Heads, cells_along_axes, spread_out, training
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 

@@ -61,7 +61,6 @@ def _answers(model: GPT2, task: Task, prompt: Prompt) -> torch.Tensor:
 
 
 def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
-    """Mean headline error of outputs (b t 1)."""
     return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
 
 

@@ -97,5 +97,4 @@ def _stream(found: Findings, title: str) -> Figure:
 
 
 def _weight(found: Findings) -> str:
-    """The weight that is drawn: over the prompts that the number misleads about, where there are such."""
     return AGAINST if AGAINST in found["heads"].values("metric") else "deviant"
