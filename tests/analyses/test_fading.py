@@ -68,7 +68,11 @@ def test_learned_numbers_are_named_as_in_the_formula(runs, lab):
     assert len(found["learned"].where(metric="s").frame) == 2
     assert len(curves(found["fading"].where(metric="largest"))) == 2
     assert "| `ssmax:bias=yes` s | 0 |" in "\n".join(analysis.table(found))
-    assert list(analysis.figures(found, "a title")) == ["fading"]
+    figures = analysis.figures(found, "a title")
+    assert list(figures) == ["fading"]
+    longest = found.spec.train.longest
+    (mark,) = (line for line in figures["fading"].axes[0].lines if line.get_linestyle() == ":")
+    assert mark.get_xdata()[0] == tasks.build(found.spec.task).asking(longest) + 1
     assert set(analysis.files(found)) == {"fading.csv", "learned.csv"}
 
 
