@@ -1,5 +1,6 @@
 """Lines of a Markdown table, tables as a terminal shows them, and lists within a sentence."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile, zip_longest
@@ -74,6 +75,15 @@ def listed(words: Iterable[str]) -> str:
     """
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def interval(middle: float, low: float, high: float, form: str = ".3g") -> str:
+    """Returns a number with its interval, where there is one.
+
+    >>> interval(1.234, 1.0, 1.5), interval(0.5, float("nan"), float("nan"), ".2f")
+    ('1.23 [1, 1.5]', '0.50')
+    """
+    return f"{middle:{form}}" + ("" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]")
 
 
 def plain(text: str, strong: Callable[[str], str] = str) -> str:

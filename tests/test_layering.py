@@ -47,6 +47,7 @@ BASES = {
     "normalizers": {"base", "second_order", "starts"},
     "analyses": {
         "along_length",
+        "answer_positions",
         "attention_rows",
         "base",
         "factors",
@@ -54,7 +55,6 @@ BASES = {
         "frame",
         "options",
         "page",
-        "places",
         "runner",
     },
 }

@@ -4,9 +4,8 @@ Normalizers may give weights of either sign; everything that needs a distributio
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 import torch
@@ -71,6 +70,32 @@ def entropy(weights: Tensor) -> Tensor:
     return found
 
 
+def statistics(weights: Tensor, roles: int = 1) -> dict[str, Tensor]:
+    """The weights that the last of n keys gives, (... n), to their statistics, each (...). Signed ones count by size.
+
+    ``largest`` weight; ``top-2`` and ``top-5`` sums; ``entropy`` / log n; ``effective`` keys exp(entropy); the weight
+    on the ``first`` token (a sink), on the token ``itself`` and on the ``previous`` one; the share of keys whose weight
+    is ``negative``; and, where an example has two tokens, the weight on ``numbers`` (x) and on ``answers`` (y). One
+    visible key has entropy 0.
+    """
+    p = shares(weights)
+    n = p.shape[-1]
+    spread = entropy(weights)
+    top = p.topk(min(5, n), dim=-1).values
+    found = {
+        "largest": top[..., 0],
+        "top-2": top[..., :2].sum(-1),
+        "top-5": top.sum(-1),
+        "entropy": spread / math.log(n) if n > 1 else spread,
+        "effective": spread.exp(),
+        **on_places(p),
+        "negative": (weights < 0).double().mean(-1),
+    }
+    if roles == 2:
+        found |= {"numbers": p[..., ::2].sum(-1), "answers": p[..., 1::2].sum(-1)}
+    return found
+
+
 def inverse_temperature(weights: Tensor, scores: Tensor) -> Tensor:
     """Weights and scores (... t) -> the effective inverse temperature, (...).
 
@@ -95,9 +120,3 @@ def head_rows(metrics: Mapping[str, Tensor], where: Row) -> list[Row]:
         for metric, values in metrics.items()
         for layer, head in np.ndindex(*values.shape[1:])
     ]
-
-
-def known_median(values: Iterable[float]) -> float:
-    """Returns the median of the values that are not NaN; NaN where there is none."""
-    known = [value for value in values if not math.isnan(value)]
-    return median(known) if known else math.nan

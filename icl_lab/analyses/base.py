@@ -28,54 +28,12 @@ F = TypeVar("F")  # what is found in all models, of which tables and figures are
 Cells = Mapping[str, Sequence[float]]  # an axis -> the values that a claim names
 
 
-class Claimable(Generic[S]):
-    """Numbers of an analysis that claims in ``experiments/*.toml`` are about: ``value`` is all that one has to have.
+class AnalysisOf(ABC, Generic[M, S, F]):
+    """A question to trained models. Subclasses are frozen dataclasses; their fields are their options.
 
-    ``of`` is a label or a reference, ``metric`` is empty for the usual one, ``seed`` a training seed.
+    Claims in ``experiments/*.toml`` are about its numbers; ``value`` is all that one has to have. There ``of`` is a
+    label or a reference, ``metric`` is empty for the usual one, ``seed`` a training seed.
     """
-
-    def log_scale(self, task: Task) -> bool:
-        """True if the quantities of claims span decades, so that they are compared as ratios."""
-        return False
-
-    def scale_of(self, task: Task, metric: str) -> Scale:
-        """Scale of a metric (empty: the usual one); ``value`` is a mean logarithm for ratios.
-
-        Unless an analysis tells its metrics apart, all of them are compared alike (``log_scale``).
-        """
-        return "log-ratio" if self.log_scale(task) else "difference"
-
-    def subjects(self, variants: Sequence[str]) -> Sequence[str]:
-        """Returns what a claim may be about, beside references: the variants of the experiment."""
-        return variants
-
-    def seeds(self, found: S) -> list[int]:
-        """Returns the training seeds that claims can be judged over."""
-        return []
-
-    def value(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """Returns the number that a claim is about: a metric of a subject over cells, for a seed.
-
-        Where it is compared as a ratio (``scale_of``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
-        there is no such number.
-        """
-        raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
-
-    def on_resamples(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
-        """Returns ``value`` on the prompts that were asked and on resamples of them, (1 + resamples).
-
-        These are the same for all models (``statistics.resampled`` with seed 0). None where what single prompts add is
-        not kept; ``prompts_error`` may tell more then.
-        """
-        return None
-
-    def prompts_error(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """Returns the most that the standard error of ``value`` over the prompts can be; NaN where it is not known."""
-        return math.nan
-
-
-class AnalysisOf(Claimable[S], ABC, Generic[M, S, F]):
-    """A question to trained models. Subclasses are frozen dataclasses; their fields are their options."""
 
     grids: ClassVar[Mapping[str, Sequence[str]]]  # each grid that it makes (a CSV file) -> the axes of the grid
     title: ClassVar[str]  # of its figures and its page, after task and preset
@@ -86,6 +44,7 @@ class AnalysisOf(Claimable[S], ABC, Generic[M, S, F]):
     reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for
     trains: ClassVar[bool] = True  # False: normalizers are asked without a model; a run is a normalizer and a seed
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
+    of_errors: ClassVar[bool] = False  # whether claims are about errors: compared as ratios where these span decades
     error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
     version: ClassVar[int] = 1  # raised when it finds other numbers than before in the same model: they are not mixed
 
@@ -160,6 +119,41 @@ class AnalysisOf(Claimable[S], ABC, Generic[M, S, F]):
 
         None where the folder does not hold all of that.
         """
+
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        """Returns how a metric of claims (empty: the usual one) is compared; ``value`` is a mean logarithm for ratios.
+
+        Unless an analysis tells its metrics apart, all of them are compared alike (``of_errors``).
+        """
+        return "log-ratio" if self.of_errors and task.log_scale else "difference"
+
+    def subjects(self, variants: Sequence[str]) -> Sequence[str]:
+        """Returns what a claim may be about, beside references: the variants of the experiment."""
+        return variants
+
+    def seeds(self, found: S) -> list[int]:
+        """Returns the training seeds that claims can be judged over."""
+        return []
+
+    def value(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """Returns the number that a claim is about: a metric of a subject over cells, for a seed.
+
+        Where it is compared as a ratio (``scale_of``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
+        there is no such number.
+        """
+        raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
+
+    def on_resamples(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
+        """Returns ``value`` on the prompts that were asked and on resamples of them, (1 + resamples).
+
+        These are the same for all models (``statistics.resampled`` with seed 0). None where what single prompts add is
+        not kept; ``prompts_error`` may tell more then.
+        """
+        return None
+
+    def prompts_error(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """Returns the most that the standard error of ``value`` over the prompts can be; NaN where it is not known."""
+        return math.nan
 
 
 AnyAnalysis = AnalysisOf[Any, Any, Any]  # for code that asks whatever analysis is named

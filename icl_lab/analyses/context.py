@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
 from icl_lab.training.curriculum import LONGEST
 
@@ -35,6 +36,7 @@ class Context(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",), "prompts": ("length", "prompt")}
     title: ClassVar[str] = "the same answers after more context"
+    of_errors: ClassVar[bool] = True
 
     lengths: tuple[int, ...] = option(
         (), "Examples that are read, e.g. 128,512.  [default: the tested lengths]", least=1, most=LONGEST
@@ -50,13 +52,13 @@ class Context(Analysis):
             raise BadValue(f"the last examples of a prompt of {task.name} are no prompt of it; take text or linear.")
         if len(lengths) < 2:
             raise BadValue(f"more context is at least two lengths, got {lengths[0]}.")
-        check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), task)
+        check_lengths(spec, lengths)
 
     def prepared(self, runs: Sequence[Run]) -> Self:
         usual = {tuple(sorted(set(self.lengths or run.spec.test.lengths))) for run in runs}
         if len(usual) > 1:
-            told = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
-            raise BadValue(f"the tested lengths differ ({told}): name --lengths.")
+            differing = md.listed(", ".join(map(str, lengths)) for lengths in sorted(usual))
+            raise BadValue(f"the tested lengths differ ({differing}): name --lengths.")
         return replace(self, lengths=usual.pop())
 
     def measure(self, trained: TrainedModel) -> Rows:
@@ -76,8 +78,8 @@ class Context(Analysis):
 
     def table(self, found: Findings) -> list[str]:
         """The error after each length of context, means over prompts and seeds."""
-        grid, (shortest, *_) = found["context"], (lengths := found["context"].values("length"))
-        last, written = answers(tasks.build(found.spec.task), int(shortest)), error_curves.error_writer(found)
+        lengths, written = found["context"].values("length"), error_curves.error_writer(found)
+        last = answers(tasks.build(found.spec.task), int(lengths[0]))
         text = [
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
@@ -85,7 +87,7 @@ class Context(Analysis):
             *md.head(["normalizer", *(f"{length:g} read" for length in lengths)]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = (error_curves.mean(grid.where(attn=rule, length=length)) for length in lengths)
+            cells = (found.mean("context", attn=rule, length=length) for length in lengths)
             text.append(md.row([f"`{rule}`", *map(written, cells)]))
         return text
 
@@ -100,15 +102,11 @@ class Context(Analysis):
         grid, written = found["context"], error_curves.error_writer(found)
         ends = [grid.values("length")[place] for place in (0, -1)]
         said = [
-            " to ".join(written(error_curves.mean(grid.where(attn=rule, length=length))) for length in ends)
-            + f" ({rule})"
+            " to ".join(written(found.mean("context", attn=rule, length=length)) for length in ends) + f" ({rule})"
             for rule in found.rules
         ]
         read = f"From {ends[0]:g} to {ends[1]:g} examples that are read"
         return f"{read} the error of the same answers goes from {md.listed(said)}."
-
-    def log_scale(self, task: Task) -> bool:
-        return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The ``error`` after the lengths named, or the longest; raises ``KeyError`` where there is no such number."""

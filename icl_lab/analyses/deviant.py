@@ -16,6 +16,7 @@ from icl_lab import markdown as md
 from icl_lab import published, tasks
 from icl_lab.analyses import per_prompt, registry
 from icl_lab.analyses.factors import check_factors, factors_of
+from icl_lab.analyses.findings import cell
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
@@ -27,7 +28,6 @@ from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
-from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Stretchable
 
 ROUNDING = 1e-6  # what a prediction may differ by because a sum was rounded otherwise
@@ -58,6 +58,7 @@ class Deviant(Analysis):
         "prompts": ("position", "factor", "prompt"),
     }
     title: ClassVar[str] = "one number stretched"
+    of_errors: ClassVar[bool] = True
 
     position: tuple[int, ...] = option((0,), "Index of the deviant example, or several: 0,5.", least=0)
     factors: tuple[float, ...] = option((), "What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
@@ -100,7 +101,7 @@ class Deviant(Analysis):
                 cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
                 single += per_prompt.rows(trained.run.seed, where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
-                cells.append({**where, "metric": "recovery", "value": felt, "stderr": math.nan, "count": len(after)})
+                cells.append(cell("recovery", felt, len(after), **where))
                 for index, values in enumerate(after.unbind(1)):
                     positions.append({**where, "index": index, "metric": "error"} | summary(values))
         return {"deviant": cells, "positions": positions, "prompts": single}
@@ -125,25 +126,21 @@ class Deviant(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Every metric but the recovery over the factor."""
-        grid = found["deviant"]
-        factors = grid.values("factor")
+        factors, panels, spans = found["deviant"].values("factor"), {}, {}
 
         def means(names: Sequence[str], metric: str) -> dict[str, list[float]]:
             return {name: [mean(found, name, metric, factor) for factor in factors] for name in names}
 
-        panels = {
-            WORDS.get(metric, metric): (means(found.rules, metric), means(found.references, metric), metric == "mse")
-            for metric in grid.values("metric")
-            if metric != "recovery"
-        }
-        spans = {
-            WORDS.get(metric, metric): {
-                rule: [_interval(_values(found, rule, metric, factor), metric) for factor in factors]
-                for rule in found.rules
-            }
-            for metric in grid.values("metric")
-            if metric != "recovery" and len(found.seeds) > 1
-        }
+        for metric in found["deviant"].values("metric"):
+            if metric == "recovery":
+                continue
+            words = WORDS.get(metric, metric)
+            panels[words] = (means(found.rules, metric), means(found.references, metric), metric == "mse")
+            if len(found.seeds) > 1:
+                spans[words] = {
+                    rule: [_interval(_values(found, rule, metric, factor), metric) for factor in factors]
+                    for rule in found.rules
+                }
         return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
     def finding(self, found: Findings) -> str:
@@ -156,9 +153,6 @@ class Deviant(Analysis):
             errors.append(f"{short(mean(found, rule, metric, most))} with {rule}{before}")
         where = f"{'index' if len(self.position) == 1 else 'indices'} {md.listed(map(str, self.position))}"
         return f"With the number at {where} multiplied by {most:g}: {WORDS[metric]} {md.listed(errors)}."
-
-    def log_scale(self, task: Task) -> bool:
-        return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""

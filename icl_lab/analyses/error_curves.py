@@ -1,7 +1,6 @@
 """Errors of normalizers and references along one axis, as a picture and in words."""
 
 from collections.abc import Callable
-from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -9,12 +8,6 @@ from icl_lab import tasks
 from icl_lab.analyses.frame import Findings
 from icl_lab.figures import lines
 from icl_lab.figures.base import writer
-from icl_lab.grid import Grid
-
-
-def mean(grid: Grid) -> float:
-    """Returns the mean of the cells, over seeds and whatever else is left."""
-    return fmean(float(value) for value in grid.frame["value"])
 
 
 def error_writer(found: Findings) -> Callable[[float], str]:
@@ -29,7 +22,7 @@ def picture(found: Findings, name: str, column: str, *, axis: str, title: str, m
     where = grid.values(column)
     rules = {rule: [list(grid.where(attn=rule, **{column: at}).frame["value"]) for at in where] for rule in found.rules}
     references = {
-        reference.removeprefix("reference:"): [mean(grid.where(attn=reference, **{column: at})) for at in where]
+        reference.removeprefix("reference:"): [found.mean(name, attn=reference, **{column: at}) for at in where]
         for reference in found.references
     }
     label = task.metric_label(task.headline)

@@ -1,22 +1,30 @@
 """One trained model as an analysis meets it, and the labelled grids that are found in all of them."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean, median
 
+from icl_lab import tasks
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import Subject, TestSpec, draw
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
-from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.spec import RunSpec, change, check
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Prompt, Task
 
 Row = Mapping[str, object]  # a column of a grid -> its value
 Rows = Mapping[str, Sequence[Row]]  # a grid's name -> its rows
 Curves = list[list[tuple[float, float]]]  # of one normalizer, each a list of points
+
+
+def cell(metric: str, value: float | None, count: int = 1, **where: object) -> Row:
+    """Returns a row of a grid whose value has no standard error."""
+    return {**where, "metric": metric, "value": value, "stderr": None, "count": count}
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,7 @@ class TrainedModel:
         They come from the test set with balanced classes, where there is one.
         """
         here = dict(self.cell if cell is None else cell)
-        length = int(here.pop("length"))
-        test = TestSpec(prompts=count, axes={"length": [float(length)]}, draws=self.spec.test.draws)
-        return draw(self.task.balanced, length, test, here)
+        return drawn(self.spec, count, int(here.pop("length")), here)
 
     def subjects(self) -> dict[str, Subject]:
         """Returns the model and, beside the first model only, the task's reference predictors, which are no models."""
@@ -66,6 +72,27 @@ class TrainedModel:
     def labelled(self, rows: Iterable[Row]) -> list[Row]:
         """Returns rows with the labels of the run; a row that names its own label, such as ``attn``, keeps it."""
         return [{**self.run.labels, "attn": self.label, **row} for row in rows]
+
+
+def drawn(spec: RunSpec, count: int, length: int, shift: Mapping[str, float]) -> Prompt:
+    """Draws test prompts of a run's task, balanced where they can be."""
+    test = TestSpec(prompts=count, axes={"length": [float(length)]}, draws=spec.test.draws)
+    return draw(tasks.build(spec.task).balanced, length, test, shift)
+
+
+def check_lengths(spec: RunSpec, lengths: Iterable[int]) -> None:
+    """Raises ``BadValue`` where the task, or the position code, has no prompts of one of these lengths."""
+    check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), tasks.build(spec.task))
+
+
+def known(values: Iterable[float]) -> list[float]:
+    """Returns the values that are not NaN."""
+    return [value for value in values if not math.isnan(value)]
+
+
+def known_median(values: Iterable[float]) -> float:
+    """Returns the median of the values that are not NaN; NaN where there is none."""
+    return median(known(values) or [math.nan])
 
 
 @dataclass(frozen=True)
@@ -104,6 +131,10 @@ class StoredGrids:
     def curves_by_rule(self, name: str, along: str, *by: str, **where: object) -> dict[str, Curves]:
         """Returns curves of each normalizer in some cells of a grid: (along, value), one for each value of ``by``."""
         return {rule: self[name].where(attn=rule, **where).lines(along, *by) for rule in self.rules}
+
+    def mean(self, name: str, **where: object) -> float:
+        """Returns the mean of cells of a grid, over seeds and whatever else is left."""
+        return fmean(float(value) for value in self[name].where(**where).frame["value"])
 
     def own(self, name: str, of: str, seed: int) -> Grid:
         """Returns the rows of a label and seed in a grid; a reference was asked once, beside the first model."""

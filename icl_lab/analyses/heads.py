@@ -1,6 +1,5 @@
 """Statistics of the heads' attention along the prompt, under every shift of the test grid."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,20 +11,9 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention_rows import entropy, known_median, on_places, shares, watchable
-from icl_lab.analyses.frame import (
-    SHIFTS,
-    Analysis,
-    Cells,
-    Curves,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    constant,
-    option,
-)
+from icl_lab.analyses.attention_rows import statistics, watchable
+from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
+from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, constant, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
@@ -71,7 +59,7 @@ class Heads(Analysis):
     def measure(self, trained: TrainedModel) -> Rows:
         """Reads every head in training conditions and in the cells that differ from them along one axis."""
         suite, rows = trained.task.balanced, []
-        cells = beside(trained.cell, trained.spec.test.axes)
+        cells = cells_along_axes(trained.cell, trained.spec.test.axes)
         for done, cell in enumerate(cells):
             length = int(cell["length"])
             asked = suite.asked(length)
@@ -120,11 +108,11 @@ class Heads(Analysis):
             rule: [_last(grid.where(metric=metric, **training(grid))) for metric in ("entropy", "largest")]
             for rule, grid in grids.items()
         }
-        told = (
+        entropies = (
             f"{short(spread)} log n with {rule} (largest weight {short(largest)})"
             for rule, (spread, largest) in medians.items()
         )
-        return f"At the last answer in training conditions the median head has an entropy of {md.listed(told)}."
+        return f"At the last answer in training conditions the median head has an entropy of {md.listed(entropies)}."
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.
@@ -140,32 +128,6 @@ class Heads(Analysis):
         part = part.where(index=cells.get("index", [max(part.values("index"))]))
         heads = part.frame.groupby(["layer", "head"])["value"].mean()
         return known_median(heads)
-
-
-def statistics(weights: Tensor, roles: int) -> dict[str, Tensor]:
-    """The weights that the last of n keys gives, (... n), to their statistics, each (...). Signed ones count by size.
-
-    ``largest`` weight; ``top-2`` and ``top-5`` sums; ``entropy`` / log n; ``effective`` keys exp(entropy); the weight
-    on the ``first`` token (a sink), on the token ``itself`` and on the ``previous`` one; the share of keys whose weight
-    is ``negative``; and, where an example has two tokens, the weight on ``numbers`` (x) and on ``answers`` (y). One
-    visible key has entropy 0.
-    """
-    p = shares(weights)
-    n = p.shape[-1]
-    spread = entropy(weights)
-    top = p.topk(min(5, n), dim=-1).values
-    found = {
-        "largest": top[..., 0],
-        "top-2": top[..., :2].sum(-1),
-        "top-5": top.sum(-1),
-        "entropy": spread / math.log(n) if n > 1 else spread,
-        "effective": spread.exp(),
-        **on_places(p),
-        "negative": (weights < 0).double().mean(-1),
-    }
-    if roles == 2:
-        found |= {"numbers": p[..., ::2].sum(-1), "answers": p[..., 1::2].sum(-1)}
-    return found
 
 
 @torch.no_grad()
@@ -189,7 +151,7 @@ def statistics_of_heads(
     return rows
 
 
-def beside(here: Mapping[str, float], axes: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+def cells_along_axes(here: Mapping[str, float], axes: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
     """Returns the cell of training, then those of the test grid that differ from it along one axis."""
     return [dict(here)] + [
         {**here, axis: value} for axis, values in axes.items() for value in values if value != here[axis]
@@ -213,7 +175,6 @@ def lines(grid: Grid) -> Curves:
 
 
 def _has_values(grid: Grid, metric: str) -> bool:
-    """Every metric, but for ``negative`` where no normalizer gives a negative weight."""
     return metric != "negative" or bool((grid.where(metric=metric).frame["value"] > 0).any())
 
 

@@ -28,6 +28,7 @@ from icl_lab.normalizers.ssmax_free import SSMaxFree
 from icl_lab.parts.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.tables import csv_text
 
 LEAST = 5  # values that a law can be fitted to
 LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray] | None] = {
@@ -176,13 +177,10 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
         return f"The best law of the learned factor by AIC is {best}; it leads by 2 or more in {clear} of {len(found)}."
 
     def files(self, found: Sequence[LearnedFactor]) -> dict[str, str | bytes]:
-        table = io.StringIO()
-        writer = csv.writer(table, lineterminator="\n")
-        writer.writerow(["seed", "n", "p"])
-        writer.writerows(
-            [each.seed, FEWEST + place, f"{value:.8g}"] for each in found for place, value in enumerate(each.p)
-        )
-        return {"p.csv": table.getvalue()}
+        rows = [
+            {"seed": each.seed, "n": n, "p": f"{value:.8g}"} for each in found for n, value in enumerate(each.p, FEWEST)
+        ]
+        return {"p.csv": csv_text(["seed", "n", "p"], rows)}
 
     def read(self, folder: Path) -> list[LearnedFactor] | None:
         """Reads ``p.csv`` and fits the laws again; None where it is not there. The s and b of heads are not kept."""

@@ -14,7 +14,9 @@ from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.findings import cell
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Rows, StoredGrids, TrainedModel, option
+from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue
 from icl_lab.figures import training
 from icl_lab.figures.base import short
@@ -66,13 +68,13 @@ class Learning(Analysis):
             trained.load()
             history = trained.run.history()
         steps = trained.spec.train.steps
-        rows = [_row("share", loss_at(history, share * steps), share=share) for share in self.shares]
+        rows = [cell("share", loss_at(history, share * steps), share=share) for share in self.shares]
         first = first_below(history, self.below)
-        rows += [_row("final", history[-1]["loss"], share=1.0), _row("mean", mean_loss(history), share=1.0)]
-        rows += [_row("below", first, share=1.0)] if first is not None else []
+        rows += [cell("final", history[-1]["loss"], share=1.0), cell("mean", mean_loss(history), share=1.0)]
+        rows += [cell("below", first, share=1.0)] if first is not None else []
         learned = [key for key in dict.fromkeys(key for row in history for key in row) if " " in key]
         kept = [
-            _row(metric, row[metric], step=row["step"])
+            cell(metric, row[metric], step=row["step"])
             for metric in ("loss", *learned)
             for row in history
             if metric in row
@@ -96,7 +98,7 @@ class Learning(Analysis):
             firsts = _steps(own)
             seeds = len(own.values("seed"))
             when = f"{fmean(firsts):,.0f} ({len(firsts)} of {seeds} seeds)" if firsts else f"never (0 of {seeds} seeds)"
-            mean = fmean(float(value) for value in own.where(metric="mean").frame["value"])
+            mean = found.mean("learning", attn=rule, metric="mean")
             text.append(md.row([f"`{rule}`", *map(short, losses), f"{mean:.2f}", when]))
         return text
 
@@ -115,8 +117,8 @@ class Learning(Analysis):
         ]
         return f"Training ends at a loss of {md.listed(ends)} (geometric means over seeds)."
 
-    def log_scale(self, task: Task) -> bool:
-        return True
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        return "log-ratio"
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The logarithm of the ``final`` loss (usual), or of one of these.
@@ -153,10 +155,6 @@ def first_below(history: History, bar: float) -> float | None:
 def mean_loss(history: History) -> float:
     """The mean of log loss over the rows of a history: low where the loss falls early and far."""
     return fmean(math.log(row["loss"]) for row in history)
-
-
-def _row(metric: str, value: float | None, **where: float) -> Row:
-    return {**where, "metric": metric, "value": value, "stderr": None, "count": 1}
 
 
 def _middle(grid: Grid) -> float:

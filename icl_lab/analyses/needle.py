@@ -17,7 +17,8 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths, drawn
+from icl_lab.analyses.frame import Analysis, Cells, constant, option
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
 from icl_lab.errors import BadValue, Undefined
@@ -25,8 +26,8 @@ from icl_lab.figures import ranks
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TestSpec, draw, judged
-from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.measure import judged
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Retrieval
 from icl_lab.training.curriculum import LONGEST
@@ -72,8 +73,8 @@ class NeedleScores(Analysis):
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
         task.check_length(length)
-        check(change(spec, {"test.axes.length": [float(length)]}), task)
-        draw(task, length, TestSpec(1, {"length": [float(length)]}, spec.test.draws), {})
+        check_lengths(spec, [length])
+        drawn(spec, 1, length, {})
 
     def measure(self, trained: TrainedModel) -> Rows:
         """Lets the model look for needles at any depth, in prompts that all models share."""
@@ -88,7 +89,7 @@ class NeedleScores(Analysis):
         ]
         trials: list[Row] = [
             {"length": length, "trial": trial, "metric": metric, "value": float(value), "stderr": None, "count": 1}
-            for trial, (top, outcome) in enumerate(zip(best(scores).tolist(), outcomes.tolist(), strict=True))
+            for trial, (top, outcome) in enumerate(zip(scores.amax((1, 2)).tolist(), outcomes.tolist(), strict=True))
             for metric, value in (("top", top), ("outcome", outcome))
         ]
         return {"heads": heads, "trials": trials}
@@ -128,14 +129,14 @@ class NeedleScores(Analysis):
 
     def finding(self, found: Findings) -> str:
         """The score of each normalizer's best head, and the share of trials that are all right."""
-        told = []
+        shares_of = []
         for rule in found.rules:
             score, seed, layer, head = ranked(found, rule)[0]
             _, ends = endings(found, rule)
             right = f"{ends.count(2)} of {len(ends)} trials all right"
-            told.append(f"{short(score)} with {rule} (layer {layer}, head {head} of seed {seed}; {right})")
+            shares_of.append(f"{short(score)} with {rule} (layer {layer}, head {head} of seed {seed}; {right})")
         lengths = md.listed(f"{length:g}" for length in found["heads"].values("length"))
-        return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(told)}."
+        return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(shares_of)}."
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
@@ -200,11 +201,6 @@ def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device)
         right = judged(task, row.outputs, row.prompt) == 0
         outcomes.append(torch.where(right.all(1), 2, right[:, 0].long()))
     return torch.cat(scores), torch.cat(outcomes)
-
-
-def best(scores: Tensor) -> Tensor:
-    """Needle scores (b l h) -> that of the best head in each trial, (b)."""
-    return scores.amax((1, 2))
 
 
 def auc(scores: Sequence[float], right: Sequence[bool]) -> float:

@@ -48,7 +48,7 @@ def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
     """Returns the least and the greatest value of an option of numbers, those of its kind where it names none."""
     usual = (-WHOLES, WHOLES) if kind is int else (-GREATEST, GREATEST)
     found = (field.metadata.get(name) for name in ("least", "most"))
-    least, most = (bound if told is None else told for told, bound in zip(found, usual, strict=True))
+    least, most = (bound if declared is None else declared for declared, bound in zip(found, usual, strict=True))
     return least, most
 
 

@@ -54,7 +54,10 @@ def document(
         question=question,
         finding=finding.replace("`", ""),
         setup=setup,
-        figures=[_figure(name, png, title) for name, png in figures.items()],
+        figures=[
+            {"anchor": f"figure-{name}", "title": name.capitalize(), "caption": title, "wide": data, "narrow": data}
+            for name, data in ((name, base64.b64encode(png).decode()) for name, png in figures.items())
+        ],
         sections=sections(lines),
         command=command,
         origin=environment.origin(),
@@ -111,8 +114,3 @@ def _setup(study: StudyRecord, analysis: AnyAnalysis, groups: Groups) -> Iterabl
     else:
         yield "Draws", seeds
     yield from asked(study.options)
-
-
-def _figure(name: str, png: bytes, title: str) -> dict[str, str]:
-    data = base64.b64encode(png).decode()
-    return {"anchor": f"figure-{name}", "title": name.capitalize(), "caption": title, "wide": data, "narrow": data}

@@ -13,13 +13,14 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import error_curves, per_prompt, registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
-from icl_lab.analyses.places import Places
+from icl_lab.analyses.answer_positions import AnswerPositions
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec, change, check
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
 from icl_lab.training.curriculum import LONGEST
 
@@ -39,6 +40,7 @@ class PerPosition(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": (), "prompts": ("prompt",)}
     title: ClassVar[str] = "error at each place of a prompt"
+    of_errors: ClassVar[bool] = True
     error_metrics: ClassVar[Sequence[str]] = ("", "beyond", "within", "end-of-training", "end", "error")
 
     length: int | None = option(
@@ -55,7 +57,7 @@ class PerPosition(Analysis):
         It raises it too where prompts are asked at different tokens.
         """
         length, task = self.length or spec.test.lengths[-1], tasks.build(spec.task)
-        check(change(spec, {"test.axes.length": [float(length)]}), task)
+        check_lengths(spec, [length])
         if length <= spec.train.longest:
             raise BadValue(f"places beyond training need a length above {spec.train.longest}, got {length}.")
         if len(task.asked(length)) < 2:
@@ -73,7 +75,7 @@ class PerPosition(Analysis):
         """Measures the model, and beside the first model the references."""
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
-        lies = places(trained.task, spec.train.longest, length)
+        lies = answer_positions(trained.task, spec.train.longest, length)
         found: dict[str, list[Row]] = {name: [] for name in self.grids}
         subjects = trained.subjects()
         for done, (name, subject) in enumerate(subjects.items()):
@@ -98,11 +100,8 @@ class PerPosition(Analysis):
             *md.head(["normalizer", *(f"{tokens:g}" for tokens in shown), "within", "beyond", "rise"]),
         ]
         for rule in [*found.rules, *found.references]:
-            cells = [error_curves.mean(grid.where(attn=rule, tokens=tokens)) for tokens in shown]
-            cells += [
-                error_curves.mean(found["ends"].where(attn=rule, metric=metric))
-                for metric in ("within", "beyond", "rise")
-            ]
+            cells = [found.mean("per-position", attn=rule, tokens=tokens) for tokens in shown]
+            cells += [found.mean("ends", attn=rule, metric=metric) for metric in ("within", "beyond", "rise")]
             text.append(md.row([f"`{rule}`", *map(error_curves.error_writer(found), cells)]))
         return text
 
@@ -114,16 +113,13 @@ class PerPosition(Analysis):
 
     def finding(self, found: Findings) -> str:
         """The errors within and beyond training, normalizer by normalizer."""
-        ends, written = found["ends"], error_curves.error_writer(found)
+        written = error_curves.error_writer(found)
         said = [
-            f"from {written(error_curves.mean(ends.where(attn=rule, metric='end-of-training')))} to "
-            f"{written(error_curves.mean(ends.where(attn=rule, metric='end')))} ({rule})"
+            f"from {written(found.mean('ends', attn=rule, metric='end-of-training'))} to "
+            f"{written(found.mean('ends', attn=rule, metric='end'))} ({rule})"
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
-
-    def log_scale(self, task: Task) -> bool:
-        return task.log_scale
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.
@@ -142,11 +138,11 @@ class PerPosition(Analysis):
         return own
 
 
-def places(task: Task, trained: int, length: int) -> Places:
+def answer_positions(task: Task, trained: int, length: int) -> AnswerPositions:
     """Returns where the answers of prompts of ``length`` examples lie; ``trained`` is the longest of training."""
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
-    return Places(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
+    return AnswerPositions(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
 
 
 def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:

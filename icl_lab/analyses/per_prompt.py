@@ -36,8 +36,8 @@ def on_resamples(prompts: Grid, cells: Grid, *, logarithm: bool = False) -> Arra
     """
     labels = ["attn", "seed", "metric", *(axis for axis in prompts.axes if axis != "prompt")]
     kept = prompts.by(*labels)
-    wanted = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
-    if any(cell not in kept for cell in wanted):
+    chosen = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
+    if any(cell not in kept for cell in chosen):
         return None
-    means = resampled([kept[cell] for cell in wanted], seed=0)
+    means = resampled([kept[cell] for cell in chosen], seed=0)
     return np.asarray((np.log(means) if logarithm else means).mean(axis=1))

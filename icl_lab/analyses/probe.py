@@ -117,7 +117,9 @@ def readings(
         disturbed = task.deviate(undisturbed, [at], factor)
         answers = errors_of(task, reader, disturbed)[:, -1]
         add("together", factor, answers, disturbed.targets[:, task.asking(classes.shape[1])] > 0)
-        add("alone-deviant", factor, _errors_alone(reader, task, _example(disturbed, at, task.roles)), classes[:, at])
+        own = slice(task.roles * at, task.roles * (at + 1))
+        deviant = Prompt(disturbed.tokens[:, own], disturbed.targets[:, own], disturbed.scored[:, own])
+        add("alone-deviant", factor, _errors_alone(reader, task, deviant), classes[:, at])
         add("alone-others", factor, alone[:, others], classes[:, others])
         for layer, (weights, seen) in enumerate(zip(probes, states(model, task, disturbed), strict=True)):
             wrong = (classified(seen, weights) != classes).double()
@@ -128,18 +130,11 @@ def readings(
 
 
 def _errors_alone(reader: Subject, task: SingleNumbers, prompt: Prompt) -> Tensor:
-    """The error of the answer to each number when it stands alone, (b L)."""
     single = task.singly(prompt)
     return errors_of(task, reader, single).view(len(prompt.tokens), -1)
 
 
-def _example(prompt: Prompt, at: int, roles: int) -> Prompt:
-    own = slice(roles * at, roles * (at + 1))
-    return Prompt(prompt.tokens[:, own], prompt.targets[:, own], prompt.scored[:, own])
-
-
 def _classes(task: SingleNumbers, prompt: Prompt) -> Tensor:
-    """The class of each number when it stands alone, (b L) bool."""
     single = task.singly(prompt)
     return (single.targets[:, task.asking(1)] > 0).view(len(prompt.tokens), -1)
 
@@ -204,7 +199,7 @@ class Probe(Analysis):
             *md.head(["normalizer", "what is asked", *(f"x{factor:g}" for factor in factors)]),
         ]
         for rule in found.rules:
-            for metric, layer in places(found):
+            for metric, layer in metrics_and_layers(found):
                 lines = grid.where(attn=rule, metric=metric, layer=layer).lines("factor", "seed")
                 cells = [short(median([line[place][1] for line in lines])) for place in range(len(factors))]
                 text.append(md.row([f"`{rule}`", words(metric, layer), *cells]))
@@ -212,12 +207,12 @@ class Probe(Analysis):
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
-        last = max(layer for _, layer in places(found))
+        last = max(layer for _, layer in metrics_and_layers(found))
         panels = {
             f"error: {words(metric, layer)}": found.curves_by_rule(
                 "probe", "factor", "seed", metric=metric, layer=layer
             )
-            for metric, layer in places(found)
+            for metric, layer in metrics_and_layers(found)
             if layer in (OUTPUT, last)
         }
         limits = dict.fromkeys(panels, (-0.02, 0.62))
@@ -227,7 +222,7 @@ class Probe(Analysis):
     def finding(self, found: Findings) -> str:
         """Error rates at the greatest factor: of the whole prompt, and of the grown number alone and by probe."""
         most = max(found["probe"].values("factor"))
-        last = max(layer for _, layer in places(found))
+        last = max(layer for _, layer in metrics_and_layers(found))
 
         def rates(metric: str, layer: float) -> str:
             cells = {
@@ -267,7 +262,7 @@ class Probe(Analysis):
         return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
 
 
-def places(found: Findings) -> list[tuple[str, float]]:
+def metrics_and_layers(found: Findings) -> list[tuple[str, float]]:
     """Quantity that was read, and the layer."""
     frame = found["probe"].frame.drop_duplicates(["metric", "layer"])
     read = list(zip(frame["metric"], frame["layer"], strict=True))

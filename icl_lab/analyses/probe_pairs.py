@@ -215,9 +215,9 @@ def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, 
     return scored
 
 
-def _log_p(model: GPT2, read: Tensor, wanted: Tensor, device: torch.device) -> Tensor:
-    """Tokens that are read, and wanted, (b t) -> the log-probability of each wanted one, (b t)."""
-    prompt = Prompt(read, wanted, torch.ones_like(read, dtype=torch.bool))
+def _log_p(model: GPT2, read: Tensor, targets: Tensor, device: torch.device) -> Tensor:
+    """Tokens that are read, and targets, (b t) -> the log-probability of each target, (b t)."""
+    prompt = Prompt(read, targets, torch.ones_like(read, dtype=torch.bool))
     found = [
         model(piece.tokens.to(device)).cpu().double().log_softmax(2).gather(2, piece.targets.unsqueeze(2)).squeeze(2)
         for piece in fitting(prompt, model.bytes_a_prompt)

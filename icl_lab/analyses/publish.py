@@ -63,15 +63,15 @@ def publish(
         table = [said, "", *table]
     before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
     more = f"\n{before}\n{more}" if study.asked else more
-    told = text(head(analysis, spec, groups), finding, table, study.command, more)
+    printed = text(head(analysis, spec, groups), finding, table, study.command, more)
     figures = analysis.figures(found, titled(analysis, spec))
     pngs = {name: encode(figure, "png") for name, figure in figures.items()}
-    files: dict[str, str | bytes] = {**analysis.files(found), "table.md": told}
+    files: dict[str, str | bytes] = {**analysis.files(found), "table.md": printed}
     if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
         files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], pngs)
     files |= {f"{name}.png": data for name, data in pngs.items() if "png" in analysis.kinds}
     study_folder.publish(study, folder, files, figures, [kind for kind in analysis.kinds if kind != "png"])
-    return told
+    return printed
 
 
 def written(folder: Path) -> Sequence[str]:

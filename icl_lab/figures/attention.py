@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import headline, wrapped
+from icl_lab.figures.axes import sheet, wrapped
 from icl_lab.figures.base import MAP
 
 SIGNED = "RdBu_r"  # as the maps of effects: blue below 0, red above
@@ -40,16 +40,10 @@ def attention(
     }
     most = max(words.count("\n") for words in titles.values())  # lines of a title beyond its first
     rows = len(runs) * l
-    figure = Figure(
-        figsize=(
-            h * side + (1.6 if named else 1.0) + 0.9,
-            rows * (side * max(0.4, r / t) + 0.12 * most) + 1.7 + 0.15 * len(notes) + 0.2 * l,
-        ),
-        layout="constrained",
-        dpi=150,
-    )
-    headline(figure, "\n".join([title, *notes]), 9)
-    places = figure.subplots(len(runs) * l, h, squeeze=False)
+    wide = h * side + (1.6 if named else 1.0) + 0.9
+    tall = rows * (side * max(0.4, r / t) + 0.12 * most) + 1.7 + 0.15 * len(notes) + 0.2 * l
+    figure = sheet(wide, tall, "\n".join([title, *notes]), 9)
+    places = figure.subplots(rows, h, squeeze=False)
     shown = list(range(t)) if named else [*range(0, t, -(-t // 8))]
     image = None
     for number, (name, weights) in enumerate(runs.items()):
@@ -63,12 +57,11 @@ def attention(
             if len(zeros):
                 axes.scatter(zeros[:, 1], zeros[:, 0], s=max(0.5, 40 / t), c="black" if signed else "white", marker=".")
             axes.set_title(titles[name, at, to], fontsize=7)
-            below, left = number * l + at == len(runs) * l - 1, to == 0
+            below, left = number * l + at == rows - 1, to == 0
             axes.set_xticks(shown, [labels[key] for key in shown] if below else [], fontsize=6.5, rotation=90)
             down = [key for key in shown if key >= t - r]
-            axes.set_yticks(
-                [key - (t - r) for key in down], [labels[key] for key in down] if left else [], fontsize=6.5
-            )
+            words = [labels[key] for key in down] if left else []
+            axes.set_yticks([key - (t - r) for key in down], words, fontsize=6.5)
             axes.tick_params(length=2 if below or left else 0)
     if image is not None:
         figure.colorbar(image, ax=list(places.flat), label="attention weight", pad=0.01, shrink=0.8)
@@ -95,8 +88,7 @@ def over_image(
     low, high = float(image.min()), float(image.max())
     shown = (image - low) / max(high - low, 1e-9)
     shown = shown if image.shape[2] == 3 else np.repeat(shown.mean(2, keepdims=True), 3, 2)
-    figure = Figure(figsize=(1.5 * (h + 1) + 0.9, 1.75 * len(runs) * l + 1.0), layout="constrained", dpi=150)
-    headline(figure, "\n".join([title, *notes]), 9)
+    figure = sheet(1.5 * (h + 1) + 0.9, 1.75 * len(runs) * l + 1.0, "\n".join([title, *notes]), 9)
     places = figure.subplots(len(runs) * l, h + 1, squeeze=False)
     drawn = None
     for number, (name, weights) in enumerate(runs.items()):

@@ -3,11 +3,12 @@
 import math
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 WIDE, NARROW = 9.6, 4.0  # inches: a page's column, and a telephone
@@ -46,18 +47,14 @@ def ticks(axis: Axis, places: Sequence[float]) -> None:
     """Puts ticks where something was measured if that is few places, else at whole numbers where all places are."""
     known = sorted(set(places))
     log = axis.get_scale() == "log"
-    if len(known) <= 12 and not _crowded(known, log):
+    at = np.log(known) if log else np.asarray(known, dtype=float)
+    # Labels touch where they are closer than a twelfth of the axis.
+    if len(known) <= 12 and (len(at) < 2 or np.diff(at).min() >= (at[-1] - at[0]) / 12):
         axis.set_major_locator(FixedLocator(known))
         axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
         axis.set_minor_locator(NullLocator())
     elif not log and all(float(place).is_integer() for place in known):
         axis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _crowded(places: Sequence[float], log: bool) -> bool:
-    """True if two labels would touch: closer than a twelfth of the axis."""
-    at = np.log(places) if log else np.asarray(places, dtype=float)
-    return len(at) > 1 and float(np.diff(at).min()) < (at[-1] - at[0]) / 12
 
 
 def wrapped(text: str, inches: float, size: float = 10) -> str:
@@ -70,26 +67,29 @@ def wrapped(text: str, inches: float, size: float = 10) -> str:
     return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, letters) or [""])
 
 
-def headline(figure: Figure, text: str, size: float = 10) -> None:
-    """Writes the title of a figure, if it has one, no wider than the figure."""
-    if text:
-        figure.suptitle(wrapped(text, figure.get_figwidth() - 0.2, size), fontsize=size)
+def sheet(width: float, height: float, title: str = "", size: float = 10) -> Figure:
+    """Returns an empty figure of so many inches; its title, if it has one, is no wider than it."""
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
+    if title:
+        figure.suptitle(wrapped(title, width - 0.2, size), fontsize=size)
+    return figure
 
 
-def columns(names: Sequence[str], inches: float, size: float = 8) -> int:
-    """Returns how many columns of a legend fit a width: its widest name, with the line before it, sets theirs."""
-    widest = (max(map(len, names), default=1) + 8) * 0.6 * size / 72
-    return max(1, min(len(names), int(inches // widest)))
+def laid_out(figure: FigureBase, count: int, across: int, **shared: Any) -> list[Axes]:
+    """Returns so many panels of a figure, ``across`` of them in a row."""
+    found = list(figure.subplots(max(1, -(-count // across)), across, squeeze=False, **shared).flat)
+    for axes in found[count:]:
+        axes.remove()
+    return found[:count]
 
 
-def legend(figure: Figure, axes: Axes, below: bool, size: float = 7) -> None:
-    """Names the lines of a panel beside the figure, or below it in as many columns as fit."""
+def legend(figure: Figure, axes: Axes, below: bool = True, size: float = 8, columns: int = 0) -> None:
+    """Names the lines of a panel beside the figure, or below it in as many columns as fit, or are asked for."""
     handles, names = axes.get_legend_handles_labels()
-    if below:
-        figure.legend(handles, names, frameon=False, fontsize=size, loc="outside lower center",
-                      ncols=columns(names, figure.get_figwidth(), size))  # fmt: skip
-    else:
-        figure.legend(handles, names, frameon=False, fontsize=size, loc="outside right center")
+    widest = (max(map(len, names), default=1) + 8) * 0.6 * size / 72  # inches, with the line before a name
+    columns = columns or max(1, min(len(names), int(figure.get_figwidth() // widest)))
+    place = {"loc": "outside lower center", "ncols": columns} if below else {"loc": "outside right center"}
+    figure.legend(handles, names, frameon=False, fontsize=size, **place)
 
 
 def constant(values: Sequence[float] | np.ndarray) -> float | None:

@@ -3,11 +3,14 @@
 import io
 import math
 from collections.abc import Callable
+from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from icl_lab.markdown import short as short
@@ -57,8 +60,13 @@ def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | Non
     return Normalize(min(low, 0.0), high if high > low else low + 1.0)
 
 
+def outline(axes: Axes, y: float, x: float, **look: Any) -> None:
+    """Draws the edge, or the hatching, of a cell of a map."""
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, **look))
+
+
 def write_numbers(
-    axes: matplotlib.axes.Axes,
+    axes: Axes,
     values: np.ndarray,
     scale: Normalize,
     size: float | None = None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import columns, finish, headline, wrapped
+from icl_lab.figures.axes import finish, laid_out, legend, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
 from icl_lab.figures.styles import styles
 
@@ -34,13 +34,12 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
     """
     across = min(2, len(panels))
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(5.4 * across, 3.9 * down + 0.9), layout="constrained", dpi=150)
-    headline(figure, title)
-    places = figure.subplots(down, across, squeeze=False)
+    figure = sheet(5.4 * across, 3.9 * down + 0.9, title)
+    places = laid_out(figure, len(panels), across)
     looks = styles(dict.fromkeys(rule for panel in panels.values() for rule in panel.curves))
     every = [y for panel in panels.values() for seeds in panel.curves.values() for line in seeds for _, y in line]
     top = min(reach, 1.25 * max(np.abs(every).max(), trained))
-    for axes, (name, panel) in zip(places.flat, panels.items(), strict=False):
+    for axes, (name, panel) in zip(places, panels.items(), strict=True):
         axes.axvspan(-trained, trained, color="0.92", linewidth=0, label="99 % of training y")
         axes.axhline(0, color="0.8", linewidth=0.8)
         axes.plot([-reach, reach], [-reach, reach], color="0.45", linestyle="--", linewidth=1, label="truth")
@@ -61,17 +60,9 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
         axes.set_title(wrapped(name, 5.0))
         axes.set(xlim=(-1.08 * reach, 1.08 * reach), ylim=(-top, top))
         axes.set(xlabel="true value t of the query", ylabel="answer")
-    for axes in places.flat[len(panels) :]:
-        axes.remove()
-    handles, names = places.flat[0].get_legend_handles_labels()
-    handles += [
-        places.flat[0].plot([], [], "^", color="0.3", markersize=4)[0],
-        places.flat[0].plot([], [], "-", color="0.3", linewidth=1.6)[0],
-    ]
-    names += ["onset beyond training", "B (at the margins)"]
-    figure.legend(
-        handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 5.4 * across)
-    )
+    places[0].plot([], [], "^", color="0.3", markersize=4, label="onset beyond training")
+    places[0].plot([], [], "-", color="0.3", linewidth=1.6, label="B (at the margins)")
+    legend(figure, places[0])
     return figure
 
 
@@ -83,8 +74,7 @@ def bound(
     ``models`` holds for each label, and each seed, metric -> spread -> value: ``bound``, ``largest``, ``error``,
     ``floor`` and ``rescaled``. Shaded on the right: errors that lie below the floor of the lowest bound.
     """
-    figure = Figure(figsize=(10.4, 4.6), layout="constrained", dpi=150)
-    headline(figure, title)
+    figure = sheet(10.4, 4.6, title)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
     looks = styles(list(models))
     pairs = {
@@ -117,8 +107,7 @@ def bound(
         right.set_ylim(bottom=0.5 * lowest)
     right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
     finish(right, "")
-    handles, names = right.get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 10.4))
+    legend(figure, right)
     return figure
 
 
@@ -131,9 +120,8 @@ def control(
     bounded. Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0
     (answers on the wrong side) has no place on a logarithmic axis: the panel says how many there are.
     """
-    figure = Figure(figsize=(4.6 * len(panels), 4.1), layout="constrained", dpi=150)
-    headline(figure, title)
-    places = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure = sheet(4.6 * len(panels), 4.1, title)
+    places = laid_out(figure, len(panels), len(panels), sharey=True)
     x = np.abs(slopes)
     looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
     for axes, (name, rules) in zip(places, panels.items(), strict=True):
@@ -163,16 +151,8 @@ def control(
     ticks = [value for value in (0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100) if low <= value <= high]
     places[0].set_yticks(ticks, [f"{value:g}" for value in ticks])
     places[0].set_ylabel("boundary value B, mean of both sides")
-    handles, names = places[0].get_legend_handles_labels()
-    handles.append(places[0].plot([], [], color="0.8", linestyle="--", linewidth=0.8)[0])
-    figure.legend(
-        handles,
-        [*names, "B ∝ a"],
-        frameon=False,
-        fontsize=8,
-        loc="outside lower center",
-        ncols=columns([*names, "B ∝ a"], 4.6 * len(panels)),
-    )
+    places[0].plot([], [], color="0.8", linestyle="--", linewidth=0.8, label="B ∝ a")
+    legend(figure, places[0])
     return figure
 
 
@@ -192,12 +172,11 @@ def sweeps(
     """
     across = min(3, len(rules))
     down = -(-len(rules) // across)
-    figure = Figure(figsize=(3.4 * across + 0.4, 3.1 * down + 0.7), layout="constrained", dpi=150)
-    headline(figure, title)
-    places = figure.subplots(down, across, squeeze=False, sharey=True)
+    figure = sheet(3.4 * across + 0.4, 3.1 * down + 0.7, title)
+    places = laid_out(figure, len(rules), across, sharey=True)
     floor = min(value for measured, _ in rules.values() for row in measured for value in row) / 2
     looks = styles(rules)
-    for number, (axes, (rule, (measured, predicted))) in enumerate(zip(places.flat, rules.items(), strict=False)):
+    for number, (axes, (rule, (measured, predicted))) in enumerate(zip(places, rules.items(), strict=True)):
         hue = looks[rule].color
         axes.plot(sigmas, zero, color=REFERENCE, linestyle=(0, (4, 2)), linewidth=1, label="answer 0")
         axes.axvline(judged, color="0.5", linestyle=":", linewidth=1)
@@ -208,10 +187,7 @@ def sweeps(
         axes.set(yscale="log", ylim=(floor, None), xlabel=axis if number >= len(rules) - across else "")
         axes.set_title(wrapped(rule, 3.2))
         finish(axes, "y")
-    for axes in places.flat[len(rules) :]:
-        axes.remove()
-    for row in places:
-        row[0].set_ylabel("mean squared error")
-    handles, names = places.flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=3)
+    for axes in places[::across]:
+        axes.set_ylabel("mean squared error")
+    legend(figure, places[0], columns=3)
     return figure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from icl_lab.figures.axes import finish, wrapped
+from icl_lab.figures.axes import finish, sheet, wrapped
 
 OURS, PRINTED = "#0072b2", "#d55e00"
 LABELS = 3.1  # inches for the statements
@@ -32,7 +32,7 @@ def forest(rows: Sequence[ClaimRow], *, label: str, width: float) -> Figure:
 
     The axis is linear within the margin and logarithmic beyond, so that effects of all sizes and units fit it.
     """
-    figure = Figure(figsize=(width, ROW * len(rows) + 1.1), layout="constrained", dpi=150)
+    figure = sheet(width, ROW * len(rows) + 1.1)
     axes = figure.subplots()
     axes.axvspan(-1, 1, color="0.9", linewidth=0, zorder=0)
     axes.axvline(0, color="0.3", linewidth=0.8)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import WIDE, headline, wrapped
+from icl_lab.figures.axes import WIDE, laid_out, sheet, wrapped
 from icl_lab.figures.base import MAP, color_scale, write_numbers
 
 READABLE = 16  # heads of a model whose numbers are written into their cells
@@ -28,12 +28,11 @@ def head_maps(
     small = len(heads) <= READABLE
     lines = -(-len(panels) // columns)
     tall = max(1.2, (0.21 if small else 0.09) * len(heads) + 0.45)
-    figure = Figure(figsize=(WIDE, lines * tall + 1.5), layout="constrained", dpi=150)
-    headline(figure, title)
-    places = figure.subplots(lines, columns, squeeze=False)
+    figure = sheet(WIDE, lines * tall + 1.5, title)
+    places = laid_out(figure, len(panels), columns)
     scale = color_scale(np.array([]), False, (0.0, 1.0))
     shown = [place for place, (_, head) in enumerate(heads) if small or head == 0]
-    for number, (axes, (name, values)) in enumerate(zip(places.flat, panels.items(), strict=False)):
+    for number, (axes, (name, values)) in enumerate(zip(places, panels.items(), strict=True)):
         image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto")
         axes.set_title(wrapped(name, WIDE / columns - 0.6, 9), fontsize=9)
         bottom = number + columns >= len(panels)
@@ -46,11 +45,9 @@ def head_maps(
                 axes.axhline(place - 0.5, color="white", linewidth=1.5)
         if small and columns * len(across) <= 36:
             write_numbers(axes, values, scale, size=6, write="{:.2f}".format)  # a share: 1e-5 of it is none
-    for axes in list(places.flat)[len(panels) :]:
-        axes.remove()
     figure.supxlabel(x, fontsize=8)
     figure.supylabel("layer.head", fontsize=8)
-    bar = figure.colorbar(image, ax=list(places.flat)[: len(panels)], location="top", pad=0.02, aspect=50, shrink=0.6)
+    bar = figure.colorbar(image, ax=places, location="top", pad=0.02, aspect=50, shrink=0.6)
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=7)
     return figure

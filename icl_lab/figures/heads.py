@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import columns, constant, finish, headline, remark, ticks, wrapped
+from icl_lab.figures.axes import WIDE, constant, finish, laid_out, legend, remark, sheet, ticks, wrapped
 from icl_lab.figures.styles import Style, styles
 
 Line = Sequence[tuple[float, float]]
@@ -38,11 +38,11 @@ def curves(
     known = {metric: rules for metric, rules in panels.items() if _values(rules)}
     missing = [metric for metric in panels if metric not in known]
     down = max(1, -(-len(known) // 2))
-    figure = Figure(figsize=(9.6, 3.0 * down + 0.5), layout="constrained", dpi=150)
-    headline(figure, title + (f"\n(without any value: {', '.join(missing)})" if missing else ""))
-    places = figure.subplots(down, 2, squeeze=False)
+    unknown = f"\n(without any value: {', '.join(missing)})" if missing else ""
+    figure = sheet(WIDE, 3.0 * down + 0.5, title + unknown)
+    places = laid_out(figure, len(known), 2)
     looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
-    for axes, (metric, rules) in zip(places.flat, known.items(), strict=False):
+    for axes, (metric, rules) in zip(places, known.items(), strict=True):
         at = [place for lines in rules.values() for place, _ in lines[0]]
         alone = len(set(at)) == 1
         if alone:
@@ -66,11 +66,8 @@ def curves(
             ticks(axes.xaxis, at)
         axes.set_xlabel(f"{across}: {at[0]:,g}; dots from least to greatest" if alone else across)
         axes.set_ylabel(wrapped(words, 2.4, 9))
-    for axes in list(places.flat)[len(known) :]:
-        axes.remove()
     if known:
-        handles, names = places.flat[0].get_legend_handles_labels()
-        figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=columns(names, 9.6))
+        legend(figure, places[0])
     return figure
 
 
@@ -99,7 +96,6 @@ def _dots(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, S
 
 
 def _values(rules: Mapping[str, Sequence[Line]]) -> list[float]:
-    """Every known number of a panel."""
     every = [value for lines in rules.values() for line in lines for _, value in line]
     return [value for value in every if np.isfinite(value)]
 

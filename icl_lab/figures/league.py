@@ -3,16 +3,17 @@
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from icl_lab.figures.axes import headline
-from icl_lab.figures.base import MAP
+from icl_lab.figures.axes import finish, laid_out, sheet
+from icl_lab.figures.base import MAP, outline, write_numbers
 from icl_lab.figures.scatter import Span, cross
 from icl_lab.figures.styles import styles
 
 Cell = tuple[str, str]  # normalizer, task
 
+SKILL = Normalize(0.0, 1.0)
 ABREAST = 6  # tasks of a panel that stands beside another
 
 
@@ -32,28 +33,22 @@ def matrix(
     down = len(panels) if len(tasks) > ABREAST else 1
     across = 1 if down > 1 else len(panels)
     width, height = 0.62 * len(tasks) + 0.5, 0.3 * len(rules) + 0.4
-    figure = Figure(figsize=(across * width + 2.6, down * height + 2), layout="constrained", dpi=150)
-    headline(figure, title)
-    places = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).flatten()
+    figure = sheet(across * width + 2.6, down * height + 2, title)
+    places = laid_out(figure, len(panels), across, sharex=True, sharey=True)
     for axes, (part, cells) in zip(places, panels.items(), strict=True):
         values = np.array([[cells.get((rule, task), np.nan) for task in tasks] for rule in rules])
-        image = axes.imshow(values, cmap=MAP, vmin=0, vmax=1, aspect="auto")
+        image = axes.imshow(values, cmap=MAP, norm=SKILL, aspect="auto")
+        write_numbers(axes, values, SKILL, 6.5, "{:.2f}".format)
         for (y, x), value in np.ndenumerate(values):
-            cell = (rules[y], tasks[x])
-            corner = (x - 0.5, y - 0.5)
             if np.isnan(value):
-                axes.add_patch(Rectangle(corner, 1, 1, fill=False, linewidth=0, hatch="xxxx", edgecolor="0.6"))
-                continue
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=6.5,
-                      color="black" if value > 0.6 else "white")  # fmt: skip
-            if cell in unclear.get(part, ()):
-                patch = Rectangle(corner, 1, 1, fill=False, linewidth=0, hatch="///", edgecolor="0.75", alpha=0.5)
-                axes.add_patch(patch)
+                outline(axes, y, x, linewidth=0, hatch="xxxx", edgecolor="0.6")
+            elif (rules[y], tasks[x]) in unclear.get(part, ()):
+                outline(axes, y, x, linewidth=0, hatch="///", edgecolor="0.75", alpha=0.5)
         axes.set_title(part, fontsize=9)
         axes.set_xticks(range(len(tasks)), tasks, rotation=60, ha="right", rotation_mode="anchor", fontsize=7)
         axes.set_yticks(range(len(rules)), rules, fontsize=7)
         axes.tick_params(length=0)
-    bar = figure.colorbar(image, ax=list(places), pad=0.01, aspect=30)
+    bar = figure.colorbar(image, ax=places, pad=0.01, aspect=30)
     bar.set_label("skill: 0 the best trivial reference, 1 the best of all", fontsize=7)
     bar.ax.tick_params(labelsize=7)
     return figure
@@ -61,7 +56,7 @@ def matrix(
 
 def near_and_far(points: Mapping[str, tuple[Span, Span]], *, title: str) -> Figure:
     """Draw each normalizer's mean rank in training conditions against that beyond them, with intervals; 1 is best."""
-    figure = Figure(figsize=(8.6, 5.4), layout="constrained", dpi=150)
+    figure = sheet(8.6, 5.4, title)
     axes = figure.subplots()
     looks = styles(points)
     for rule, (near, far) in points.items():
@@ -69,8 +64,6 @@ def near_and_far(points: Mapping[str, tuple[Span, Span]], *, title: str) -> Figu
     axes.set(xlabel="mean rank in training conditions", ylabel="mean rank beyond them")
     axes.invert_xaxis()
     axes.invert_yaxis()  # the better corner is above on the right
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    finish(axes, "")
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)  # names beside the points would overlap
-    headline(figure, title)
     return figure

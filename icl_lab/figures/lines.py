@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import NARROW, constant, finish, headline, legend, log_ticks, remark, ticks, wrapped
+from icl_lab.figures.axes import NARROW, constant, finish, laid_out, legend, remark, sheet, ticks, wrapped
 from icl_lab.figures.base import INKS, NAMES, REFERENCE
 from icl_lab.figures.styles import DASHES, styles
 
@@ -33,7 +33,7 @@ def rivals(
     seeds at every place of ``where``. ``mark`` is a place that is dotted, on an axis that is then logarithmic.
     """
     narrow = width <= NARROW
-    figure = Figure(figsize=(width, 4.4 + 0.14 * len(rules) if narrow else 4.8), layout="constrained", dpi=150)
+    figure = sheet(width, 4.4 + 0.14 * len(rules) if narrow else 4.8, title)
     axes = figure.subplots()
     looks = styles(rules)
     for rule, values in rules.items():
@@ -46,19 +46,10 @@ def rivals(
             if len(seeds) > 1:
                 axes.plot([place] * len(seeds), seeds, ".", color=look.color, markersize=3)
     shown = [v for values in rules.values() for seeds in values for v in seeds if math.isfinite(v)]
-    floor = min((v for v in shown if v > 0), default=1e-3) / 3
-    # A reference far below every normalizer (least squares: rounding) would squeeze what there is to see.
-    known = {name: [v for v in line if not math.isnan(v)] for name, line in references.items()}
-    drawn = {name: line for name, line in references.items() if known[name] and (not log or max(known[name]) > floor)}
-    for name, line in drawn.items():
-        dots = "" if len(known[name]) == len(line) else "."  # a value without neighbours is no line
-        axes.plot(where, line, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), marker=dots, zorder=1)
-    if log:
-        axes.set(yscale="log", ylim=(floor, None))
+    ends = _references(axes, where, references, shown, log)
     if (value := constant(shown)) is not None:
         remark(axes, f"every normalizer: {value:g} everywhere")
     axes.set(xlabel=axis, ylabel=label)
-    headline(figure, title)
     geometric = mark is not None or _geometric(where)
     if mark is not None:
         axes.axvline(mark, color="0.5", linestyle=":", linewidth=1)
@@ -66,18 +57,37 @@ def rivals(
     # The names of the references want room on the right.
     room = 0.28 if narrow else 0.13
     if geometric:
-        ends = where[0] / (where[-1] / where[0]) ** (room / 4), where[-1] * (where[-1] / where[0]) ** room
+        axes.set_xlim(where[0] / (where[-1] / where[0]) ** (room / 4), where[-1] * (where[-1] / where[0]) ** room)
     else:
-        ends = where[0] - room / 4 * (where[-1] - where[0]), where[-1] + room * (where[-1] - where[0])
-    axes.set_xlim(*ends)
+        span = where[-1] - where[0]
+        axes.set_xlim(where[0] - room / 4 * span, where[-1] + room * span)
     ticks(axes.xaxis, where)
-    _name_ends(axes, {name: known[name][-1] for name in drawn}, where[-1], 7)
-    legend(figure, axes, below=narrow)
+    _name_ends(axes, ends, where[-1], 7)
+    legend(figure, axes, below=narrow, size=7)
     return figure
 
 
+def _references(
+    axes: Axes, where: Sequence[float], references: Mapping[str, Sequence[float]], shown: Sequence[float], log: bool
+) -> dict[str, float]:
+    """Draws references beside the numbers that are ``shown``, on an axis that spans decades; returns their last values.
+
+    One far below every normalizer (least squares: rounding) would squeeze what there is to see, and is left out.
+    """
+    floor = min((v for v in shown if v > 0), default=1e-3) / 3
+    ends = {}
+    for name, line in references.items():
+        known = [v for v in line if not math.isnan(v)]
+        if known and (not log or max(known) > floor):
+            ends[name] = known[-1]
+            dots = "" if len(known) == len(line) else "."  # a value without neighbours is no line
+            axes.plot(where, line, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), marker=dots, zorder=1)
+    if log:
+        axes.set(yscale="log", ylim=(floor, None))
+    return ends
+
+
 def _geometric(where: Sequence[float]) -> bool:
-    """True if each place is the same multiple of the one before."""
     steps = [b / a for a, b in pairwise(where) if a]
     return len(steps) > 2 and where[0] > 0 and max(steps) < 1.01 * min(steps)
 
@@ -94,9 +104,8 @@ def disturbance(
     ``panels`` holds, for each metric, the normalizers' values at every factor, the references' and whether they span
     decades; ``spans``, for each metric and normalizer, the interval at every factor.
     """
-    figure = Figure(figsize=(4.2 * len(panels) + 1.6, 4.0), layout="constrained", dpi=150)
-    headline(figure, title)
-    places = figure.subplots(1, len(panels), squeeze=False)[0]
+    figure = sheet(4.2 * len(panels) + 1.6, 4.0, title)
+    places = laid_out(figure, len(panels), len(panels))
     looks = styles(dict.fromkeys(rule for rules, _, _ in panels.values() for rule in rules))
     for axes, (metric, (rules, references, log)) in zip(places, panels.items(), strict=True):
         for number, (rule, values) in enumerate(rules.items()):
@@ -106,23 +115,16 @@ def disturbance(
             for place, (low, high) in zip(x, ((spans or {}).get(metric, {})).get(rule, ()), strict=False):
                 axes.plot([place, place], [low, high], color=looks[rule].color, linewidth=1, alpha=0.7)
         shown = [v for values in rules.values() for v in values if math.isfinite(v)]
-        floor = min((v for v in shown if v > 0), default=1e-3) / 3
-        drawn = {name: values for name, values in references.items() if not log or max(values) > floor}
-        for values in drawn.values():
-            axes.plot(factors, values, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), zorder=1)
+        ends = _references(axes, factors, references, shown, log)
         if (value := constant(shown)) is not None:
             remark(axes, f"every normalizer: {value:g} at every factor")
         axes.set(xscale="log", xlabel="factor of the deviant number")
         axes.set_ylabel(wrapped(metric, 3.4, 9))
-        if log:
-            axes.set(yscale="log", ylim=(floor, None))
-            log_ticks(axes.yaxis)
         axes.set_xlim(factors[0] * 0.85, factors[-1] * (factors[-1] / factors[0]) ** 0.4)
         ticks(axes.xaxis, factors)
-        _name_ends(axes, {name: values[-1] for name, values in drawn.items()}, factors[-1], 6.5)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    legend(figure, places[0], below=False)
+        _name_ends(axes, ends, factors[-1], 6.5)
+        finish(axes, "y" if log else "")
+    legend(figure, places[0], below=False, size=7)
     return figure
 
 
@@ -163,7 +165,7 @@ def laws(
     n: Sequence[float], learned: Mapping[str, Sequence[float]], fitted: Mapping[str, Sequence[float]], *, title: str
 ) -> Figure:
     """Draws learned numbers over n as dots, and the laws fitted to the first of them as lines."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained", dpi=150)
+    figure = sheet(6.4, 4.2, title)
     axes = figure.subplots()
     first, *others = learned
     for number, name in enumerate((*others, first)):  # the first on top, since the laws are fitted to it
@@ -172,7 +174,6 @@ def laws(
     for number, (name, values) in enumerate(fitted.items()):
         axes.plot(n, values, color=INKS[1 + number], linestyle=DASHES[number], linewidth=1.4, label=name)
     axes.set(xlabel=NAMES["keys"], ylabel="p")
-    headline(figure, title)
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    legend(figure, axes, columns=3)
     return figure

@@ -10,11 +10,10 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LogNorm, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
-from icl_lab.figures.axes import WIDE, log_ticks, wrapped
-from icl_lab.figures.base import MAP, color_scale, short, write_numbers
+from icl_lab.figures.axes import WIDE, laid_out, log_ticks, sheet, wrapped
+from icl_lab.figures.base import MAP, color_scale, outline, short, write_numbers
 from icl_lab.grid import Grid
 
 Place = tuple[float, float]  # value down, value across
@@ -43,9 +42,7 @@ def heat_map(
     table, called = grid.table(rows, columns), names or {}
     values = table.to_numpy(dtype=float)
     height, width = values.shape
-    figure = Figure(
-        figsize=(max(3.6, 0.52 * width + 2.2), max(2.6, 0.36 * height + 1.5)), layout="constrained", dpi=150
-    )
+    figure = sheet(max(3.6, 0.52 * width + 2.2), max(2.6, 0.36 * height + 1.5))
     axes = figure.subplots()
     scale = color_scale(values, log, limits)
     image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto", origin="lower")
@@ -64,16 +61,14 @@ def heat_map(
         write_numbers(axes, values, scale)
     if training is not None and outlined:
         x, y = list(table.columns).index(training[columns]), list(table.index).index(training[rows])  # type: ignore[arg-type]
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=2, zorder=3))
+        outline(axes, y, x, edgecolor="#d55e00", linewidth=2, zorder=3)
     return figure
 
 
 def hatch(axes: Axes, values: np.ndarray, lost: np.ndarray) -> None:
     """Hatches the cells whose error is infinite, or of which ``lost`` is 1: answers there were no finite numbers."""
     for y, x in zip(*np.nonzero(np.isinf(values) | (lost == 1)), strict=True):
-        axes.add_patch(
-            Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="xxxx", edgecolor="0.55", linewidth=0, zorder=1)
-        )
+        outline(axes, y, x, hatch="xxxx", edgecolor="0.55", linewidth=0, zorder=1)
 
 
 def side_by_side(
@@ -132,11 +127,7 @@ def effects(
             words = _times(value) if ratio else f"{round(value, 2) + 0.0:+.2f}"
             axes.text(x, y, words, ha="center", va="center", fontsize=6.5, color=ink)
             if not clear[y, x]:
-                axes.add_patch(
-                    Rectangle(
-                        (x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="0.35", linewidth=0, alpha=0.35
-                    )
-                )
+                outline(axes, y, x, hatch="////", edgecolor="0.35", linewidth=0, alpha=0.35)
     bar = _bar(figure, panels, image, label)
     if ratio:
         bar.set_ticks(_ratios(reach), labels=[f"{2**power:.3g}" for power in _ratios(reach)])
@@ -144,7 +135,6 @@ def effects(
 
 
 def _times(power: float) -> str:
-    """A power of two as the ratio it is."""
     ratio = 2.0**power if power < 1000 else np.inf
     return f"{ratio:.2f}" if ratio < 9.95 else short(ratio)
 
@@ -167,7 +157,6 @@ def _ratios(reach: float) -> list[float]:
 def _array(
     table: Mapping[Place, float], down: Sequence[float] | None = None, across: Sequence[float] | None = None
 ) -> np.ndarray:
-    """A table as an array, NaN where it has nothing; its own values down and across unless they are given."""
     down = sorted({where[0] for where in table}) if down is None else down
     across = sorted({where[1] for where in table}) if across is None else across
     return np.array([[table.get((y, x), np.nan) for x in across] for y in down], dtype=float)
@@ -175,7 +164,7 @@ def _array(
 
 def _panels(
     arrays: Mapping[str, np.ndarray], tables: Mapping[str, Map], rows: str, columns: str, width: float
-) -> tuple[Figure, Any]:
+) -> tuple[Figure, list[Axes]]:
     """A figure with a titled panel for each name, as many in a row as ``width`` has room for."""
     down, across = next(iter(arrays.values())).shape
     panel = 0.36 * across + 0.7
@@ -184,14 +173,9 @@ def _panels(
     wide = min(width, max(3.2, columns_of * (0.42 * across + 0.9) + 1.0))
     titles = {name: wrapped(name, wide / columns_of - 0.6, 9) for name in arrays}
     most = max(title.count("\n") for title in titles.values())
-    figure = Figure(
-        figsize=(wide, lines * (max(0.3 * down, 0.75) + 0.4 + 0.15 * most) + 1.1), layout="constrained", dpi=150
-    )
-    grid = figure.subplots(lines, columns_of, squeeze=False)
-    panels = list(grid.flat)
-    for axes in panels[len(arrays) :]:
-        axes.remove()
-    for number, (axes, name) in enumerate(zip(panels, arrays, strict=False)):
+    figure = sheet(wide, lines * (max(0.3 * down, 0.75) + 0.4 + 0.15 * most) + 1.1)
+    panels = laid_out(figure, len(arrays), columns_of)
+    for number, (axes, name) in enumerate(zip(panels, arrays, strict=True)):
         y, x = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
         axes.set_title(titles[name], fontsize=9)
         last = number + columns_of >= len(arrays)
@@ -200,12 +184,12 @@ def _panels(
         axes.tick_params(length=0)
     figure.supxlabel(columns, fontsize=8)
     figure.supylabel(rows, fontsize=8)
-    return figure, panels[: len(arrays)]
+    return figure, panels
 
 
-def _bar(figure: Figure, panels: Sequence[Axes], image: AxesImage, label: str) -> Colorbar:
+def _bar(figure: Figure, panels: list[Axes], image: AxesImage, label: str) -> Colorbar:
     """One colour bar for all panels: above them, where it costs no width."""
-    bar = figure.colorbar(image, ax=list(panels), location="top", pad=0.02, fraction=0.05, aspect=40, shrink=0.8)
+    bar = figure.colorbar(image, ax=panels, location="top", pad=0.02, fraction=0.05, aspect=40, shrink=0.8)
     bar.set_label(wrapped(label, figure.get_figwidth() - 0.5, 8), fontsize=8)
     bar.ax.tick_params(labelsize=7)
     return bar

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import blended_transform_factory
 
-from icl_lab.figures.axes import NARROW, WIDE, finish, headline, log_ticks, wrapped
+from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, log_ticks, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
-from icl_lab.figures.styles import styles
+from icl_lab.figures.styles import Style, styles
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,12 @@ def ranking(
     looks = styles(rules)
     across = 1 if width <= NARROW else len(panels)
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(width, down * (0.19 * len(rules) + 1.0) + 0.5), layout="constrained", dpi=150)
-    places = figure.subplots(down, across, squeeze=False, sharey=True)
-    for number, (axes, (name, panel)) in enumerate(zip(places.flat, panels.items(), strict=True)):
+    figure = sheet(width, down * (0.19 * len(rules) + 1.0) + 0.5, title)
+    places = laid_out(figure, len(panels), across, sharey=True)
+    for number, (axes, (name, panel)) in enumerate(zip(places, panels.items(), strict=True)):
         for place, rule in enumerate(rules):
             dot, look = panel.dots[rule], looks[rule]
-            if not math.isnan(dot.low):
-                axes.plot([dot.low, dot.high], [place, place], color=look.color, linewidth=1.4)
-            axes.plot(dot.seeds, [place] * len(dot.seeds), ".", color=look.color, markersize=3, alpha=0.6)
+            _row(axes, place, dot, look, 1.4, ".", 3)
             axes.plot(dot.middle, place, look.marker, color=look.color, markersize=5)
         shown = [value for dot in panel.dots.values() for value in (dot.middle, *dot.seeds)]
         _references(axes, panel.references, shown, log)
@@ -65,8 +62,13 @@ def ranking(
         if number == 0:
             axes.invert_yaxis()
     figure.supxlabel(wrapped(label, width - 0.4, 8), fontsize=8)
-    headline(figure, title)
     return figure
+
+
+def _row(axes: Axes, place: int, dot: Dot, look: Style, width: float, seed: str, size: float) -> None:
+    if not math.isnan(dot.low):
+        axes.plot([dot.low, dot.high], [place, place], color=look.color, linewidth=width)
+    axes.plot(dot.seeds, [place] * len(dot.seeds), seed, color=look.color, markersize=size, alpha=0.6)
 
 
 def _references(axes: Axes, references: Mapping[str, float], shown: Sequence[float], log: bool) -> None:
@@ -76,17 +78,8 @@ def _references(axes: Axes, references: Mapping[str, float], shown: Sequence[flo
     near = {n: v for n, v in known.items() if (low / 4 < v < 4 * high if log else low - 1 <= v <= high + 1)}
     for name, value in near.items():
         axes.axvline(value, color=REFERENCE, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
-        axes.text(
-            value,
-            0.02,
-            name.removeprefix("reference:") + " ",
-            rotation=90,
-            ha="right",
-            va="bottom",
-            fontsize=6,
-            color="0.4",
-            transform=blended_transform_factory(axes.transData, axes.transAxes),
-        )
+        axes.text(value, 0.02, name.removeprefix("reference:") + " ", rotation=90, ha="right", va="bottom", fontsize=6,
+                  color="0.4", transform=axes.get_xaxis_transform())  # fmt: skip
 
 
 def forest(
@@ -108,18 +101,15 @@ def forest(
     looks = styles([*rows, baseline])
     # The words are set in 7 points; on a telephone they stand below the name.
     narrow = width <= NARROW
-    figure = Figure(figsize=(width, (0.34 if narrow else 0.24) * len(rows) + 1.25), layout="constrained", dpi=150)
+    figure = sheet(width, (0.34 if narrow else 0.24) * len(rows) + 1.25, title)
     axes = figure.subplots()
     axes.axvline(none, color=looks[baseline].color, linewidth=1)
     for place, rule in enumerate(order):
         dot, words = rows[rule]
         look = looks[rule]
-        if not math.isnan(dot.low):
-            axes.plot([dot.low, dot.high], [place, place], color=look.color, linewidth=1.5)
-        axes.plot(dot.seeds, [place] * len(dot.seeds), "|", color=look.color, markersize=7, alpha=0.6)
-        axes.plot(
-            dot.middle, place, look.marker, color=look.color, markersize=6, fillstyle="full" if dot.clear else "none"
-        )
+        _row(axes, place, dot, look, 1.5, "|", 7)
+        fill = "full" if dot.clear else "none"
+        axes.plot(dot.middle, place, look.marker, color=look.color, markersize=6, fillstyle=fill)
         if narrow:
             axes.annotate(words, (0.5, place + 0.38), xycoords=("axes fraction", "data"), fontsize=6, ha="center",
                           va="center", color="0.3",
@@ -135,7 +125,6 @@ def forest(
     if ratio:
         log_ticks(axes.xaxis)
     axes.set_xlabel(wrapped(f"{label}\n← errs less than {baseline}        errs more →", width - 1.0, 8), fontsize=8)
-    headline(figure, title)
     return figure
 
 

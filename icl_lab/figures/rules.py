@@ -1,6 +1,6 @@
 """Figures of normalizers: weights of given scores, and costs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -8,17 +8,19 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import finish, headline, wrapped
+from icl_lab.figures.axes import finish, laid_out, sheet, wrapped
 from icl_lab.figures.base import MAP, NAMES, color_scale, write_numbers
 from icl_lab.figures.styles import styles
 from icl_lab.grid import Grid
 
 
-def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Figure]]:
-    """Yield pictures of what normalizers do to scores, by name, from the grids of ``profiles/functions.py``."""
-    yield (
-        "fading",
-        curves(
+def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) -> dict[str, Figure]:
+    """Draws what normalizers do to scores, by name, from the grids of ``profiles/functions.py``."""
+    focus, length, gap = grids["focus"], grids["rules-length"], grids["rules-gap"]
+    few = [2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0]
+    gaps = [0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]
+    return {
+        "fading": curves(
             grids["fading"],
             "keys",
             [("", {"metric": "share"})],
@@ -27,11 +29,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
             label="largest weight",
             log="x",
         ),
-    )
-    focus = grids["focus"]
-    yield (
-        "focus",
-        curves(
+        "focus": curves(
             focus,
             "z_max",
             [(rule, {"metric": "share", "attn": rule}) for rule in focus.values("attn")],
@@ -41,10 +39,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
             names={n: f"n = {n:g}" for n in focus.values("keys")},
             mark=(1 / 0.43, "1/s, s = 0.43"),
         ),
-    )
-    yield (
-        "ssa-base",
-        curves(
+        "ssa-base": curves(
             grids["ssa-base"],
             "x",
             [("", {})],
@@ -53,37 +48,24 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
             label="f(x), logarithmic",
             log="y",
         ),
-    )
-    length, gap = grids["rules-length"], grids["rules-gap"]
-    yield (
-        "rules-by-family",
-        families(
+        "rules-by-family": families(
             [(length.where(metric="share"), "keys", "x"), (gap.where(metric="share"), "gap", "")],
             groups,
             title="Who fades (left: gap 5) and who concentrates (right: 80 keys). Grey: softmax",
             label="largest share",
             beside="softmax",
         ),
-    )
-    few = [2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0]
-    yield (
-        "rules",
-        side_by_side(
+        "rules": side_by_side(
             [
                 ("largest share at a gap of 5", length.where(metric="share", keys=few), "keys", False),
-                (
-                    "largest share at 80 keys",
-                    gap.where(metric="share", gap=[0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]),
-                    "gap",
-                    False,
-                ),
+                ("largest share at 80 keys", gap.where(metric="share", gap=gaps), "gap", False),
                 ("row mass, gap 5", length.where(metric="mass", keys=[8.0, 128.0, 1024.0]), "keys", True),
             ],
             title="Every normalizer at its start, sorted by the share at 512 keys (blank: not asked beyond 1,024)\n"
             "largest share: the largest |w| over the sum of |w|; row mass: that sum, 1 where the weights are shares",
             sort_by=((0, 512.0), (1, 2.0), (0, 128.0)),
         ),
-    )
+    }
 
 
 def costs(measured: Grid) -> Figure:
@@ -113,8 +95,8 @@ def curves(
 
     ``log`` names the logarithmic axes (``x``, ``y`` or ``xy``); ``names`` rewords the series; ``mark`` is a line.
     """
-    figure = Figure(figsize=(3.4 * max(len(panels), 1.4) + 1.9, 3.4), layout="constrained", dpi=150)
-    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    figure = sheet(3.4 * max(len(panels), 1.4) + 1.9, 3.4, title)
+    every = laid_out(figure, len(panels), len(panels), sharey=True)
     for axes, (name, labels) in zip(every, panels, strict=True):
         table = (grid.where(**labels) if labels else grid).table(x, series)
         looks = styles(map(str, table)) if series == "attn" else {}
@@ -130,7 +112,6 @@ def curves(
         finish(axes, log)
     every[0].set_ylabel(label)
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
-    headline(figure, title)
     return figure
 
 
@@ -150,7 +131,7 @@ def families(
     known = {rule for group in groups.values() for rule in group}
     others = [rule for rule in panels[0][0].values("attn") if rule not in known]
     rows = {**groups, "others": others} if others else dict(groups)
-    figure = Figure(figsize=(10.5, 1.95 * len(rows) + 0.8), layout="constrained", dpi=150)
+    figure = sheet(10.5, 1.95 * len(rows) + 0.8, title)
     every = figure.subplots(len(rows), len(panels), sharex="col", sharey=True, squeeze=False)
     tables = [grid.table(axis, "attn") for grid, axis, _ in panels]
     looks = styles(panels[0][0].values("attn"))
@@ -169,7 +150,6 @@ def families(
                 axes.set_ylabel(label)
                 axes.set_title(name, loc="left", fontsize=9, fontweight="bold")
         line[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.08), frameon=False, fontsize=8, labelspacing=0.25)
-    headline(figure, title)
     return figure
 
 
@@ -187,8 +167,8 @@ def side_by_side(
     logs = [table.to_numpy(dtype=float).ravel() for table, (*_, log) in zip(tables, panels, strict=True) if log]
     # One colour means one ratio in all logarithmic panels.
     shared = color_scale(np.concatenate(logs), True, None) if logs else None
-    figure = Figure(figsize=(0.42 * sum(widths) + 3.2, 0.2 * len(rules) + 1.5), layout="constrained", dpi=150)
-    every = figure.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=widths)[0]
+    figure = sheet(0.42 * sum(widths) + 3.2, 0.2 * len(rules) + 1.5, title)
+    every = laid_out(figure, len(panels), len(panels), sharey=True, width_ratios=widths)
     for axes, table, (name, _, axis, log) in zip(every, tables, panels, strict=True):
         values = table.loc[rules].to_numpy(dtype=float)
         scale = shared if log and shared is not None else Normalize(0.0, 1.0)
@@ -199,7 +179,6 @@ def side_by_side(
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         write_numbers(axes, values, scale, size=7)
-    headline(figure, title)
     return figure
 
 

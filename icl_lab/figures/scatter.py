@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from icl_lab.figures.axes import headline, log_ticks, wrapped
+from icl_lab.figures.axes import finish, log_ticks, sheet, wrapped
 from icl_lab.figures.styles import Style, styles
 
 Span = tuple[float, float, float]  # middle, low and high; the last two NaN where there is no interval
@@ -28,8 +28,7 @@ def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale],
     """
     first, second, *more = scales
     rows, columns = [second, *more], [first, *reversed(more)]
-    figure = Figure(figsize=(4.6 * len(columns) + 0.6, 4 * len(rows) + 0.6), layout="constrained", dpi=150)
-    headline(figure, title)
+    figure = sheet(4.6 * len(columns) + 0.6, 4 * len(rows) + 0.6, title)
     places = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col", sharey="row")
     looks = styles(points)
     for row, down in enumerate(rows):
@@ -40,8 +39,7 @@ def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale],
                 continue
             for rule, spans in points.items():
                 cross(axes, spans[across], spans[down], looks[rule])
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
+            finish(axes, "")
             _scale(axes, "x", scales[across], 4.0 if row == lowest else 0)
             _scale(axes, "y", scales[down], 3.4 if column == 0 else 0)
             axes.tick_params(labelbottom=row == lowest)

@@ -68,20 +68,20 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     matter.
     Raises ``ValueError`` beyond the looks there are (some seventy).
     """
-    wanted = list(dict.fromkeys(map(str, names)))
+    unique = list(dict.fromkeys(map(str, names)))
     found: dict[str, Style] = {}
     taken, dashed = set[str](), set[tuple[str, Dash]]()
     # Normalizers first, then their shades; hues that hang on nothing but a name keep clear of both.
-    for name in sorted(wanted, key=lambda name: (name not in KNOWN, not _shaded(name), name)):
+    for name in sorted(unique, key=lambda name: (name not in KNOWN, not _shaded(name), name)):
         color = _free(_colors(name), taken)
         if color is None:
-            raise ValueError(f"{len(wanted)} names are more than there are colours for")
+            raise ValueError(f"{len(unique)} names are more than there are colours for")
         base, dashes = _base(name), _dashes(name)
         dash = next((each for each in dashes if (base, each) not in dashed), dashes[0])
         taken.add(color)
         dashed.add((base, dash))
         found[name] = Style(color, dash, MARKERS[_marker(name) % len(MARKERS)])
-    return {name: found[name] for name in wanted}
+    return {name: found[name] for name in unique}
 
 
 def _base(name: str) -> str:
@@ -115,7 +115,6 @@ def _colors(name: str) -> list[str]:
 
 
 def _shaded(name: str) -> bool:
-    """True if a name begins with that of a normalizer that has shades."""
     return _base(name) in KNOWN and _base(name) != "softmax"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import NARROW, WIDE, headline, legend, log_ticks, wrapped
+from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, sheet, wrapped
 from icl_lab.figures.base import INKS
 from icl_lab.figures.styles import Style, styles
 from icl_lab.learned import places
@@ -25,7 +25,7 @@ def learning_curve(
     histories: Mapping[str, History], *, title: str, label: str, note: str = NOTE, width: float = 6.0
 ) -> Figure:
     """Draws the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
-    figure = Figure(figsize=(width, 4.3), layout="constrained", dpi=150)
+    figure = sheet(width, 4.3, title)
     loss, length = figure.subplots(2, sharex=True, height_ratios=(4, 1))
     for name, look in styles(histories).items():
         rows = histories[name]
@@ -34,7 +34,6 @@ def learning_curve(
         length.plot(steps, [row["length"] for row in rows], linewidth=1, **look.line)
     loss.set(yscale="log", ylabel=label)
     log_ticks(loss.yaxis)
-    headline(figure, title)
     loss.grid(alpha=0.3)
     if len(histories) > 1:
         loss.legend(frameon=False)
@@ -50,8 +49,8 @@ def learned(history: History, *, title: str) -> Figure | None:
     kinds = list(dict.fromkeys(place.name for place in found.values()))
     if not kinds:
         return None
-    figure = Figure(figsize=(3.4 * len(kinds) + 0.8, 3.0), layout="constrained", dpi=150)
-    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+    figure = sheet(3.4 * len(kinds) + 0.8, 3.0, title)
+    for axes, kind in zip(laid_out(figure, len(kinds), len(kinds)), kinds, strict=True):
         for key, (name, layer, head) in found.items():
             if name != kind:
                 continue
@@ -61,7 +60,6 @@ def learned(history: History, *, title: str) -> Figure | None:
         axes.set(xlabel="step", ylabel=kind)
         axes.grid(alpha=0.3)
     figure.axes[-1].legend(frameon=False, fontsize=7)
-    headline(figure, title)
     return figure
 
 
@@ -74,49 +72,39 @@ def losses(
     """
     looks = styles(rules)
     if len(rules) <= CROWD:
-        figure = Figure(figsize=(width, 3.6 if width > NARROW else 4.2), layout="constrained", dpi=150)
+        figure = sheet(width, 3.6 if width > NARROW else 4.2, title)
         axes = figure.subplots()
         for rule, seeds in rules.items():
             _losses(axes, seeds, looks[rule], rule)
         panels = {"": axes}
         axes.set_xlabel("step", fontsize=8)
-        legend(figure, axes, below=width <= NARROW)
+        legend(figure, axes, below=width <= NARROW, size=7)
     else:
         across = max(2, int(width // 1.9))
         down = -(-len(rules) // across)
-        figure = Figure(figsize=(width, 1.35 * down + 0.8), layout="constrained", dpi=150)
-        grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-        panels = dict(zip(rules, grid.flat, strict=False))
+        figure = sheet(width, 1.35 * down + 0.8, title)
+        panels = dict(zip(rules, laid_out(figure, len(rules), across, sharex=True, sharey=True), strict=True))
         for rule, axes in panels.items():
             if rule != baseline:
                 _losses(axes, rules[baseline], looks[baseline], baseline, faint=True)
             _losses(axes, rules[rule], looks[rule], rule)
             axes.set_title(wrapped(rule, width / across, 7), fontsize=7)
-        for axes in list(grid.flat)[len(rules) :]:
-            axes.remove()
         figure.supxlabel("step", fontsize=8)
     for axes in panels.values():
-        axes.set_yscale("log")
         axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    log_ticks(next(iter(panels.values())).yaxis)
+        finish(axes, "y")
     figure.supylabel(label, fontsize=8)
-    headline(figure, title)
     return figure
 
 
 def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint: bool = False) -> None:
     for history in seeds if not faint else ():
-        axes.plot(
-            [r["step"] for r in history], [r["loss"] for r in history], color=look.color, linewidth=0.4, alpha=0.3
-        )
+        points = [(row["step"], row["loss"]) for row in history]
+        axes.plot(*zip(*points, strict=True), color=look.color, linewidth=0.4, alpha=0.3)
     steps = [row["step"] for row in seeds[0]]
     rows = np.array([[row["loss"] for row in history][: len(steps)] for history in seeds if len(history) >= len(steps)])
-    smooth = _smooth(np.log(rows).mean(axis=0))
-    axes.plot(
-        steps, np.exp(smooth), label=name, linewidth=0.8 if faint else 1.6, alpha=0.6 if faint else 1, **look.line
-    )
+    smooth = np.exp(_smooth(np.log(rows).mean(axis=0)))
+    axes.plot(steps, smooth, label=name, linewidth=0.8 if faint else 1.6, alpha=0.6 if faint else 1, **look.line)
 
 
 def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, width: float = WIDE) -> Figure:
@@ -124,25 +112,21 @@ def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, wid
 
     Means and bands are smoothed over ``SMOOTH`` rows, fewer near the ends.
     """
-    figure = Figure(figsize=(width, 3.8 if width > NARROW else 4.4), layout="constrained", dpi=150)
+    figure = sheet(width, 3.8 if width > NARROW else 4.4, title)
     axes = figure.subplots()
     for rule, look in styles(rules).items():
         steps, rows = _together(rules[rule])
         low, middle, high = (np.exp(_smooth(pick(rows, 0))) for pick in (np.min, np.mean, np.max))
         axes.plot(steps, middle, linewidth=1.6, label=rule, **look.line)
         axes.fill_between(steps, low, high, color=look.color, alpha=0.15, linewidth=0)
-    axes.set(yscale="log", ylabel=label)
+    axes.set_ylabel(label)
     axes.set_xlabel("step", fontsize=8)
-    log_ticks(axes.yaxis)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    legend(figure, axes, below=width <= NARROW)
-    headline(figure, title)
+    finish(axes, "y")
+    legend(figure, axes, below=width <= NARROW, size=7)
     return figure
 
 
 def _together(seeds: Sequence[History]) -> tuple[list[float], np.ndarray]:
-    """The steps that all seeds kept, and the logarithms of their losses there, (seeds steps)."""
     kept = [{row["step"]: row["loss"] for row in history} for history in seeds]
     steps = [step for step in kept[0] if all(step in other for other in kept)]
     return steps, np.log([[losses[step] for step in steps] for losses in kept])

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.attention_rows import head_rows, inverse_temperature
+from icl_lab.analyses.attention_rows import head_rows, inverse_temperature, statistics
 from icl_lab.analyses.findings import Row
-from icl_lab.analyses.heads import statistics
 from icl_lab.language.attention import watched
 from icl_lab.language.loss import Tick
 from icl_lab.language.model import LanguageModel, windows_of

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from icl_lab import markdown as md
-from icl_lab.analyses.attention_rows import known_median
 from icl_lab.analyses.fading import slopes
+from icl_lab.analyses.findings import known_median
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid

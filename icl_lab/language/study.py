@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
+from icl_lab.analyses.answer_positions import AnswerPositions
 from icl_lab.analyses.attention.maps import Maps, ShownModel
 from icl_lab.analyses.attention.prompt import Asked, Window
-from icl_lab.analyses.places import Places
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import attention, needle
 from icl_lab.language.disk import OnDisk
@@ -94,7 +94,7 @@ class LanguageQuestion:
 class Answers:
     """Measurements: rows of the grids, and the losses of every window (b t) by normalizer."""
 
-    places: Places
+    places: AnswerPositions
     losses: dict[str, Tensor] = field(default_factory=dict)
     needles: list[Row] = field(default_factory=list)
     heads: list[Row] = field(default_factory=list)
@@ -147,7 +147,7 @@ def measure(
     Raises ``Stopped`` when asked to stop: what is fine-tuned stays.
     """
     windows = corpus.windows("held-out", stream(TEST_SEED, "language"), question.windows, question.length)
-    found = Answers(Places(tuple(range(1, question.length + 1)), question.near))
+    found = Answers(AnswerPositions(tuple(range(1, question.length + 1)), question.near))
     for attn in question.attns:
         if question.recipe and found.losses:
             language = read(question.model, language.device)  # the weights of before the fine-tuning

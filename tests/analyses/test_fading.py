@@ -8,7 +8,8 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.along_length import curves, usual_lengths
-from icl_lab.analyses.fading import Fading, row_metrics, slope, slopes
+from icl_lab.analyses.attention_rows import attention_rows
+from icl_lab.analyses.fading import Fading, slope, slopes
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
@@ -40,7 +41,9 @@ def test_slopes_of_a_rule_that_fades_and_of_one_that_keeps(attn, fades):
     largest, effective = [], []
     for length in (32, 128, 512):
         prompt = draw(task, length, TestSpec(prompts=64, axes={"length": [float(length)]}), {})
-        found = row_metrics(model.eval(), prompt, task.asking(length), CPU)
+        rows = attention_rows(model.eval(), prompt, task.asking(length), CPU)
+        pieces = [Fading().read_row(row) for row in rows]
+        found = {metric: torch.cat([piece[metric] for piece in pieces]) for metric in Fading.words}
         assert found["largest"].shape == (64, 1, 1)
         largest.append(found["largest"].mean().item())
         effective.append(found["effective"].mean().item())
@@ -65,7 +68,11 @@ def test_learned_numbers_are_named_as_in_the_formula(runs, lab):
     assert len(found["learned"].where(metric="s").frame) == 2
     assert len(curves(found["fading"].where(metric="largest"))) == 2
     assert "| `ssmax:bias=yes` s | 0 |" in "\n".join(analysis.table(found))
-    assert list(analysis.figures(found, "a title")) == ["fading"]
+    figures = analysis.figures(found, "a title")
+    assert list(figures) == ["fading"]
+    longest = found.spec.train.longest
+    (mark,) = (line for line in figures["fading"].axes[0].lines if line.get_linestyle() == ":")
+    assert mark.get_xdata()[0] == tasks.build(found.spec.task).asking(longest) + 1
     assert set(analysis.files(found)) == {"fading.csv", "learned.csv"}
 
 

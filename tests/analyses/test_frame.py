@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from icl_lab import analyses
+from icl_lab import analyses, tasks
 from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Analysis, AnalysisOf, option
@@ -166,3 +166,10 @@ def test_grids_come_back_from_their_files(tiny, lab):
     found = runner.ask(Count(), groups_of(tiny, lab, "softmax"), lab)
     text = Count().files(found)["count.csv"]
     assert Grid.read(text).csv() == text
+
+
+def test_only_claims_about_errors_are_ratios_where_errors_span_decades():
+    linear, every = tasks.build("linear"), tasks.build("every:balance=half")
+    assert (linear.log_scale, every.log_scale) == (True, False)
+    assert [Deviant().scale_of(task, "") for task in (linear, every)] == ["log-ratio", "difference"]
+    assert Count().scale_of(linear, "") == "difference"

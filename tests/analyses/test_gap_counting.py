@@ -7,6 +7,7 @@ import torch
 
 from icl_lab import normalizers
 from icl_lab.analyses import runner
+from icl_lab.analyses.frame import StoredGrids
 from icl_lab.analyses.gap_counting import GapCounting, critical_temperature, powers
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
@@ -62,7 +63,10 @@ def test_powers_of_log_n_are_those_of_theory(draw, power, within):
 
 
 def test_no_power_where_two_scores_are_equal():
-    assert math.isnan(powers(of_lengths([0.5, 0.0, 0.5, 0.5]))[0])
+    equal = of_lengths([0.5, 0.0, 0.5, 0.5])
+    assert math.isnan(powers(equal)[0])
+    with pytest.raises(KeyError, match="no head has a 'power' there"):
+        GapCounting().value(StoredGrids({"gaps": equal}), "softmax", {}, "", 0)
 
 
 def test_trained_models_are_asked(runs, lab, tmp_path):

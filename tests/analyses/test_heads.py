@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from icl_lab.analyses import runner
-from icl_lab.analyses.heads import Heads, beside, spread_out, statistics, training
+from icl_lab.analyses.attention_rows import statistics
+from icl_lab.analyses.heads import Heads, cells_along_axes, spread_out, training
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 
@@ -47,7 +48,7 @@ def test_negative_weights_are_counted_among_all_keys():
 
 def test_cells_differ_from_training_along_one_axis():
     here, axes = {"sigma": 1.0, "length": 40.0}, {"sigma": [1.0, 3.0], "length": [10.0, 40.0]}
-    assert beside(here, axes) == [here, {"sigma": 3.0, "length": 40.0}, {"sigma": 1.0, "length": 10.0}]
+    assert cells_along_axes(here, axes) == [here, {"sigma": 3.0, "length": 40.0}, {"sigma": 1.0, "length": 10.0}]
 
 
 def test_answers_are_spread_evenly_in_the_logarithm():

@@ -10,9 +10,9 @@ from icl_lab.analyses.attention_rows import (
     entropy,
     head_rows,
     inverse_temperature,
-    known_median,
     shares,
 )
+from icl_lab.analyses.findings import known_median
 from icl_lab.pipeline import subject
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw

@@ -8,14 +8,14 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.frame import StoredGrids
-from icl_lab.analyses.per_position import PerPosition, places
+from icl_lab.analyses.per_position import PerPosition, answer_positions
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.pipeline import load_or_train
 
 
 def test_half_octaves_of_a_text():
-    lies = places(tasks.build("text"), trained=8, length=32)
+    lies = answer_positions(tasks.build("text"), trained=8, length=32)
     found = {tokens: (chosen + 1).tolist() for tokens, chosen in lies.steps.items()}
     assert list(found) == [1, 2, 4, 5.65685, 8, 11.3137, 16, 22.6274, 32]
     assert found[4] == [3, 4]
@@ -25,7 +25,7 @@ def test_half_octaves_of_a_text():
 
 
 def test_ends_are_means_over_the_last_quarters():
-    lies = places(tasks.build("text"), trained=8, length=32)
+    lies = answer_positions(tasks.build("text"), trained=8, length=32)
     errors = torch.arange(1.0, 33.0).repeat(2, 1)
     ends = {metric: values.tolist() for metric, values in lies.ends(errors).items()}
     assert ends["within"] == [4.5, 4.5]  # 1 .. 8
@@ -37,7 +37,7 @@ def test_ends_are_means_over_the_last_quarters():
 
 def test_answers_that_nothing_tells_yet_are_left_out():
     """Of linear, which answers at every second token, those before index 3 count in no metric."""
-    lies = places(tasks.build("linear"), trained=5, length=10)
+    lies = answer_positions(tasks.build("linear"), trained=5, length=10)
     assert lies.tokens.tolist() == [7, 9, 11, 13, 15, 17, 19]
     assert lies.steps[8.0].tolist() == [3]
     errors = torch.cat((torch.full((1, 3), 1e6), torch.arange(1.0, 8.0).unsqueeze(0)), 1)

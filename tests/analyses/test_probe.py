@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import runner
-from icl_lab.analyses.probe import Probe, fit, places, readings, states
+from icl_lab.analyses.probe import Probe, fit, metrics_and_layers, readings, states
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
@@ -147,8 +147,8 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     found = runner.ask(analysis, groups, lab)
     assert found.rules == ["softmax", "ssa"]
     assert found["probe"].values("factor") == [1.0, 100.0]  # the undisturbed prompt is always among them
-    assert places(found)[0] == ("together", -1.0)
-    assert len(places(found)) == 3 + 2 * 2
+    assert metrics_and_layers(found)[0] == ("together", -1.0)
+    assert len(metrics_and_layers(found)) == 3 + 2 * 2
     text = "\n".join(analysis.table(found))
     assert "| `ssa` | others, by probe after layer 1 |" in text
     assert "| `ssa` | others, by probe as read in |" in text

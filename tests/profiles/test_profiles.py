@@ -197,7 +197,7 @@ from icl_lab.figures.rules import functions
 from icl_lab.profiles.families import FAMILIES
 from icl_lab.grid import Grid
 grids = {path.stem: Grid.read(path) for path in Path(sys.argv[1]).glob("*.csv")}
-for name, figure in functions(grids, FAMILIES):
+for name, figure in functions(grids, FAMILIES).items():
     same = encode(figure, "png") == (Path(sys.argv[1]) / f"{name}.png").read_bytes()
     print(name, same)
 print("torch" in sys.modules)

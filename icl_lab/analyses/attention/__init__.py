@@ -10,23 +10,9 @@ from matplotlib.figure import Figure
 
 from icl_lab import normalizers, tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention import page, prompt, report
+from icl_lab.analyses.attention import maps, page, prompt, report
 from icl_lab.analyses.attention.live import Exported, NotExportable, export_model, payload
-from icl_lab.analyses.attention.maps import (
-    MOST,
-    THIS,
-    Frame,
-    Maps,
-    Plan,
-    Reading,
-    Seen,
-    ShownModel,
-    attention_maps,
-    mean_marks,
-    mean_prompts,
-    names,
-    planned,
-)
+from icl_lab.analyses.attention.maps import MOST, THIS, Frame, Maps, Plan, Reading, Seen, ShownModel
 from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.analyses.frame import AnalysisOf, TrainedModel, option
 from icl_lab.errors import BadValue
@@ -98,7 +84,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
 
         def watch(prompt: Prompt) -> Maps:
             rows = layout.window.rows(prompt.tokens.shape[1])
-            return attention_maps(
+            return maps.attention_maps(
                 trained.model, prompt, layout.window.layers, layout.window.heads, rows, trained.lab.device
             )
 
@@ -107,8 +93,8 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         steps = len(layout.plans) + len(self._offered()) + 2
         for number, plan in enumerate(layout.plans, 1):
             trained.tick(number, steps)
-            drawn = mean_prompts(trained.task, plan, self.means)
-            found.append((mean_marks(trained.task, drawn), watch(drawn)))
+            drawn = maps.mean_prompts(trained.task, plan, self.means)
+            found.append((maps.mean_marks(trained.task, drawn), watch(drawn)))
         learned: dict[tuple[str, int], list[float]] = {}
         for key, value in trained.model.learned().items():  # "s 0.1": by name, layer and head
             name, place = key.split(" ")
@@ -121,25 +107,18 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         """Puts the maps of all models into frames: the prompt, then the means."""
         runs, readings = [trained.run for trained, _ in answers], [reading for _, reading in answers]
         layout, first = self._laid(runs), runs[0].spec
-        frames = [
-            Frame(
-                THIS,
-                0.0,
-                wording.marks(tasks.build(first.task), layout.asked.prompt),
-                [reading.maps for reading in readings],
-            )
-        ]
+        task, marks = tasks.build(first.task), wording.marks(tasks.build(first.task), layout.asked.prompt)
+        frames = [Frame(THIS, 0.0, marks, [reading.maps for reading in readings])]
         for number, plan in enumerate(layout.plans):
             each = [reading.means[number] for reading in readings]
             frames.append(Frame(plan.axis, plan.value, each[0][0], [found for _, found in each]))
         shown = [
             ShownModel(name, run.name, run.seed, card(run), reading.learned, reading.answers)
-            for name, run, reading in zip(names(runs), runs, readings, strict=True)
+            for name, run, reading in zip(maps.names(runs), runs, readings, strict=True)
         ]
         notes = [f"Trained on prompts of up to {first.train.longest} examples; this one has {layout.asked.length}."]
         if self.means and not layout.plans:
             notes.append("Means over prompts are left out: with them the page would hold too many cells.")
-        task, command = tasks.build(first.task), answers[0][0].lab.command
         computes, why = payload.lay(task, layout.asked, readings, layout.window, self.live)
         notes += [why] if why else []
         notes += payload.left_out(readings)
@@ -150,7 +129,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
             frames,
             self.means,
             notes,
-            command,
+            answers[0][0].lab.command,
             first.task,
             {frame.axis: task.axis_label(frame.axis).words for frame in frames if frame.axis != THIS},
             task.reach(**first.train.shift) if isinstance(task, TypedPrompts) else {},
@@ -159,7 +138,6 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         )
 
     def table(self, found: Seen) -> list[str]:
-        """The answers beside the truth, and where each head of the last query looks most."""
         return report.table(found)
 
     def figures(self, found: Seen, title: str) -> Mapping[str, Figure]:
@@ -168,7 +146,6 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         return drawn | ({"image": report.over_image(found, title)} if found.image else {})
 
     def finding(self, found: Seen) -> str:
-        """Answer of each model, the truth, and the key that its last query weighs most."""
         return report.finding(found)
 
     def files(self, found: Seen) -> dict[str, str | bytes]:
@@ -198,7 +175,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
             return self.layout
         asked = prompt.read(self.prompt, runs[0].spec, self.function)
         shown = prompt.choose(runs, asked, self.layers, self.heads, self.last)
-        plans = planned(runs, asked, shown) if self.means else []
+        plans = maps.planned(runs, asked, shown) if self.means else []
         rules = "-".join(filename(run.name) + f"-seed-{run.seed}" * (run.seed > 0) for run in runs)
         return Layout(asked, shown, plans, rules)
 

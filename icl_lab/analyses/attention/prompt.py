@@ -120,8 +120,8 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
     prompt = task.sample(rng, 1, length, **shift)
     # Labels after the last question are no part of what is asked.
     prompt = prompt.first(prompt.end)
-    told = ", ".join(f"{axis} {plain(value)}" for axis, value in (task.training | shift).items())
-    return Asked(text, prompt, length, f"drawn by address, seed {seed}: {told}, length {length}", shift)
+    shifts = ", ".join(f"{axis} {plain(value)}" for axis, value in (task.training | shift).items())
+    return Asked(text, prompt, length, f"drawn by address, seed {seed}: {shifts}, length {length}", shift)
 
 
 def _finite(prompt: Prompt) -> None:
@@ -133,19 +133,19 @@ def _finite(prompt: Prompt) -> None:
         )
 
 
-def _numbers(text: str, wanted: str) -> list[float]:
+def _numbers(text: str, expected: str) -> list[float]:
     if not text.strip():
-        raise BadValue(f"{wanted}; got none.")
-    return [_number("", word, wanted) for word in text.split(",")]
+        raise BadValue(f"{expected}; got none.")
+    return [_number("", word, expected) for word in text.split(",")]
 
 
-def _number(name: str, text: str, wanted: str = "") -> float:
+def _number(name: str, text: str, expected: str = "") -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BadValue(f"{wanted or f'{name} is a finite number'}; got '{text.strip()}'.")
+        raise BadValue(f"{expected or f'{name} is a finite number'}; got '{text.strip()}'.")
     if name and name != "seed" and value <= 0:
         raise BadValue(f"{name} must be > 0, got {text}.")
     return value

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
@@ -82,10 +83,9 @@ def weights_csv(found: Seen) -> str:
 
     What a run is beyond its normalizer and seed stands in the page and in its folder: here it would double a long file.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = ("attn", "seed", "layer", "head", "query", "key", "query_token", "key_token", "weight", "score")
-    writer.writerow(names)
+    rows: list[Sequence[object]] = [
+        ("attn", "seed", "layer", "head", "query", "key", "query_token", "key_token", "weight", "score")
+    ]
     labels = [mark.label for mark in found.frames[0].marks]
     for shown, seen in zip(found.runs, found.frames[0].maps, strict=True):
         who, visible = (shown.attn, shown.seed), seen.visible.sum(1).tolist()
@@ -95,22 +95,20 @@ def weights_csv(found: Seen) -> str:
                 for row, query in enumerate(range(seen.first, len(labels))):
                     for key in range(visible[row]):
                         cell = (f"{weights[row][key]:.8g}", f"{scores[row][key]:.8g}")
-                        writer.writerow((*who, layer, head, query, key, labels[query], labels[key], *cell))
-    return text.getvalue()
+                        rows.append((*who, layer, head, query, key, labels[query], labels[key], *cell))
+    return _csv(rows)
 
 
-def answers_csv(found: Seen) -> str:
-    """Returns the answers beside the truth as CSV."""
+def _csv(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
-    head, rows = answers_table(found)
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def files(found: Seen) -> dict[str, str | bytes]:
     """Returns the answers and the weights as CSV; the weights compressed where they are long."""
-    weights = weights_csv(found)
-    data: dict[str, str | bytes] = {"answers.csv": answers_csv(found)}
+    head, rows = answers_table(found)
+    weights, data = weights_csv(found), dict[str, str | bytes]({"answers.csv": _csv([head, *rows])})
     if len(weights) < LONG:
         return data | {"weights.csv": weights}
     # Without a time inside, so that the same numbers are the same file.

@@ -13,30 +13,11 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.boundary import answers, bounds, clip_sweep, detector, figures, report
+from icl_lab.analyses.boundary import answers, bounds, clip_sweep, curves, detector, figures, report
 from icl_lab.analyses.boundary.bounds import Bounds
-from icl_lab.analyses.boundary.curves import (
-    EXAMPLES,
-    Line,
-    curve,
-    detected,
-    extrapolate,
-    largest,
-    lines,
-    spread,
-    truths,
-)
-from icl_lab.analyses.frame import (
-    SHIFTS,
-    Cells,
-    Findings,
-    GridAnalysis,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    option,
-)
+from icl_lab.analyses.boundary.curves import Line
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
+from icl_lab.analyses.frame import SHIFTS, Cells, GridAnalysis, option
 from icl_lab.comparison.statistics import Scale
 from icl_lab.parts.registry import require
 from icl_lab.runs.run import Run
@@ -82,17 +63,17 @@ class Boundary(GridAnalysis[Bounds]):
     @property
     def lines(self) -> list[Line]:
         """The functions and the scales of their contexts."""
-        return lines(self.slopes, self.intercepts, self.scales)
+        return curves.lines(self.slopes, self.intercepts, self.scales)
 
     def check(self, spec: RunSpec) -> None:
         tasks.require(tasks.build(spec.task), HasLines)
         require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
-        least = LEAST * spread(spec)
+        least = LEAST * curves.spread(spec)
         if self.reach is not None:
             bound = f"the range must be finite and at least {LEAST} times the spread of training y, {least:.3g}"
             require(least <= self.reach < math.inf, bound, f"{self.reach:g}")
         for line in self.lines:
-            size = largest(line, self.reach or usual_reach(spec))
+            size = curves.largest(line, self.reach or usual_reach(spec))
             require(
                 size <= LARGEST, f"f(x) = {line}: the numbers of a prompt must be at most {LARGEST:g}", f"{size:.2g}"
             )
@@ -105,17 +86,17 @@ class Boundary(GridAnalysis[Bounds]):
     def measure(self, trained: TrainedModel) -> Rows:
         """Asks the model and, once, the references along every line, in contexts that all share."""
         reach = self.reach or usual_reach(trained.spec)
-        truth, examples = truths(reach), min(EXAMPLES, trained.spec.train.longest - 1)
+        truth, examples = curves.truths(reach), min(curves.EXAMPLES, trained.spec.train.longest - 1)
         found: dict[str, list[Row]] = {name: [] for name in self.grids}
         subjects, task = trained.subjects(), tasks.require(trained.task, HasLines)
         for number, (name, subject) in enumerate(subjects.items()):
             for place, line in enumerate(self.lines):
                 trained.tick(number * len(self.lines) + place, len(subjects) * len(self.lines))
-                curves = extrapolate(subject, task, line, truth, self.contexts, examples)
+                answered = curves.extrapolate(subject, task, line, truth, self.contexts, examples)
                 where = {"attn": name, **{axis: getattr(line, axis) for axis in bounds.AXES}, "count": self.contexts}
                 if name == trained.label:
-                    found["curves"] += curve(where, truth, curves)
-                found["boundary"] += detected(where, truth, curves, reach)
+                    found["curves"] += curves.curve(where, truth, answered)
+                found["boundary"] += curves.detected(where, truth, answered, reach)
         tested = clip_sweep.measured(trained.run) if trained.run.finished else []
         return {**found, "measured": tested, answers.GRID: answers.measured(trained)}
 
@@ -136,15 +117,12 @@ class Boundary(GridAnalysis[Bounds]):
         return dataclasses.replace(plain, sweeps=sweeps)
 
     def table(self, found: Bounds) -> list[str]:
-        """Over seeds, in each run, against the first normalizer, over slopes and contexts, and the clip sweeps."""
         return report.table(found)
 
     def figures(self, found: Bounds, title: str) -> Mapping[str, Figure]:
-        """The curves, the bound over the slope, and the clip sweeps."""
         return figures.figures(found, title)
 
     def finding(self, found: Bounds) -> str:
-        """The bound of each normalizer, and whether it grows with the slope."""
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
@@ -171,4 +149,4 @@ class Boundary(GridAnalysis[Bounds]):
 
 def usual_reach(spec: RunSpec) -> float:
     """Returns the end of the range of true values: 40, or as much more as training y are wider than usual."""
-    return REACH * spread(spec) / math.sqrt(2)
+    return REACH * curves.spread(spec) / math.sqrt(2)

@@ -1,12 +1,13 @@
 """The bound C that the final norm and the read-out set, beside the largest answers B and the errors that C leaves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.frame import Findings, Row, TrainedModel
+from icl_lab.analyses.findings import Findings, Row, TrainedModel, cell
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
@@ -49,8 +50,8 @@ def measured(trained: TrainedModel) -> list[Row]:
             model.rescaling = task.rescaling("labels")
             numbers["rescaled"] = _error(task, _answers(model, task, prompt), prompt)
             model.rescaling = None
-        where = {"attn": trained.label, "spread": spread, "count": PROMPTS, "stderr": None}
-        rows += [{**where, "metric": metric, "value": float(f"{value:.6g}")} for metric, value in numbers.items()]
+        where = {"attn": trained.label, "spread": spread}
+        rows += [cell(metric, float(f"{value:.6g}"), PROMPTS, **where) for metric, value in numbers.items()]
     return rows
 
 
@@ -60,37 +61,31 @@ def _answers(model: GPT2, task: Task, prompt: Prompt) -> torch.Tensor:
 
 
 def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
-    """Mean headline error of outputs (b t 1)."""
     return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
 
 
-def of(found: Findings, label: str, seed: int) -> dict[str, dict[float, float]]:
-    """Metric -> spread -> value, of one model; empty where its answers have no bound or nothing is kept of them."""
+def kept(found: Findings) -> dict[str, dict[int, dict[str, dict[float, float]]]]:
+    """Label -> seed -> metric -> spread -> value; empty of a model without a bound, or of which nothing is kept."""
+    made: dict[Any, Any] = {label: {seed: {} for seed in found.seeds_of(label)} for label in found.rules}
     grid = found.grids.get(GRID)
-    if grid is None:
-        return {}
-    frame = grid.frame[(grid.frame["attn"] == label) & (grid.frame["seed"] == seed)]
-    known = {
-        metric: dict(zip(part["spread"], part["value"], strict=True))
-        for metric, part in frame.groupby("metric", sort=False)
-    }
-    return {str(metric): values for metric, values in known.items()}
+    for (label, seed, metric, spread), (value,) in grid.by("attn", "seed", "metric", "spread").items() if grid else ():
+        made[label][seed].setdefault(metric, {})[spread] = value
+    return made
 
 
-def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:
+def table(found: Findings) -> list[str]:
     """C and B of each model, and how much of its error far from training lies above C."""
     rows = []
-    for label, each in seeds.items():
-        for seed in each:
-            if known := of(found, label, seed):
+    for label, seeds in kept(found).items():
+        for seed, known in seeds.items():
+            cells = ["none", *[""] * 6]
+            if known:
                 bound, largest = known["bound"][SHOWN], max(known["largest"].values())
                 error, floor = known["error"][SHOWN], known["floor"][SHOWN]
                 cells = [f"{bound:.2f}", f"{largest:.2f}", f"{largest / bound:.1%}", f"{error:.3g}", f"{floor:.3g}"]
                 cells += [f"{floor / error:.0%}", f"{known['rescaled'][SHOWN]:.3g}" if "rescaled" in known else ""]
-                rows.append(md.row([f"`{label}`", str(seed), *cells]))
-            else:
-                rows.append(md.row([f"`{label}`", str(seed), "none", *[""] * 6]))
-    axis, times = found_axis(found), f"{SHOWN:g}"
+            rows.append(md.row([f"`{label}`", str(seed), *cells]))
+    far = f"error at {tasks.build(found.spec.task).summary.axis} {SHOWN:g}"
     said = (
         "The final norm and the linear read-out bound every answer: |answer - c| <= C, for any prompt and any "
         "normalizer (docs/boundary.md). B: the largest |answer - c| on prompts whose functions are 1 to "
@@ -99,40 +94,28 @@ def table(found: Findings, seeds: Mapping[str, Sequence[int]]) -> list[str]:
         "first three, answers multiplied back, without training. none: no bound, since there is no final norm, or "
         "nothing is kept."
     )
-    return [
-        said,
-        "",
-        *md.head(["normalizer", "seed", "C", "B", "B/C", f"error at {axis} {times}", "floor", "share", "rescaled"]),
-        *rows,
-    ]
+    return [said, "", *md.head(["normalizer", "seed", "C", "B", "B/C", far, "floor", "share", "rescaled"]), *rows]
 
 
-def found_axis(found: Findings) -> str:
-    """Name of the axis along which functions are spread."""
-    return tasks.build(found.spec.task).summary.axis
+def bounded(found: Findings) -> dict[str, list[dict[str, dict[float, float]]]]:
+    """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
+    made = {label: [numbers for numbers in seeds.values() if numbers] for label, seeds in kept(found).items()}
+    return {label: numbers for label, numbers in made.items() if numbers}
 
 
-def sentence(found: Findings, seeds: Mapping[str, Sequence[int]]) -> str:
+def sentence(found: Findings) -> str:
     """C beside B in words; empty where nothing is kept."""
-    told = []
-    for label, each in seeds.items():
-        known = [numbers for seed in each if (numbers := of(found, label, seed))]
-        if known:
-            bounds = [numbers["bound"][SHOWN] for numbers in known]
-            shares = [max(numbers["largest"].values()) / numbers["bound"][SHOWN] for numbers in known]
-            told.append(f"`{label}` {_span(bounds)} ({_span([100 * share for share in shares])} % of it reached)")
-    return f"The final norm and the read-out bound all answers at C: {'; '.join(told)}." if told else ""
+    parts = []
+    for label, seeds in bounded(found).items():
+        bounds = [numbers["bound"][SHOWN] for numbers in seeds]
+        shares = [100 * (max(numbers["largest"].values()) / numbers["bound"][SHOWN]) for numbers in seeds]
+        parts.append(f"`{label}` {_span(bounds)} ({_span(shares)} % of it reached)")
+    return f"The final norm and the read-out bound all answers at C: {'; '.join(parts)}." if parts else ""
 
 
 def _span(values: Sequence[float]) -> str:
     low, high = (f"{value:.3g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
-
-
-def curves(found: Findings, seeds: Mapping[str, Sequence[int]]) -> dict[str, list[dict[str, dict[float, float]]]]:
-    """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
-    made = {label: [numbers for seed in each if (numbers := of(found, label, seed))] for label, each in seeds.items()}
-    return {label: numbers for label, numbers in made.items() if numbers}
 
 
 def value(grid: Grid, label: str, seed: int, metric: str) -> float:

@@ -4,16 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean, median
+from statistics import fmean
 
 import numpy as np
 
 from icl_lab.analyses.boundary import detector
 from icl_lab.analyses.boundary.clip_sweep import Sweep
 from icl_lab.analyses.boundary.curves import Line
-from icl_lab.analyses.frame import Findings
+from icl_lab.analyses.findings import Findings, known, known_median
 from icl_lab.comparison.statistics import Effect, paired
-from icl_lab.grid import Grid
 
 SIDES = (-1, 1)
 AXES = ("slope", "intercept", "scale")
@@ -28,11 +27,6 @@ class Bounds(Findings):
     """
 
     sweeps: Sequence[tuple[Sweep, float, float]] = ()
-
-    @property
-    def curves(self) -> Grid:
-        """The median answers over the true values."""
-        return self.grids["curves"]
 
     @property
     def lines(self) -> list[Line]:
@@ -56,11 +50,6 @@ class Bounds(Findings):
         """The contexts behind each curve."""
         return int(self.first.frame["count"].iloc[0])
 
-    @property
-    def seeds_by_rule(self) -> dict[str, list[int]]:
-        """The training seeds of each normalizer."""
-        return {rule: self.seeds_of(rule) for rule in self.rules}
-
     def values(self, rule: str, line: Line, side: int, metric: str) -> list[float]:
         """Returns a metric of one side of a curve, one number a seed."""
         return self._table.get((rule, line.slope, line.intercept, line.scale, float(side), metric), [])
@@ -74,25 +63,18 @@ class Bounds(Findings):
         """Returns the class of one side of a curve, one a seed."""
         return [detector.CLASSES[int(code)] for code in self.values(rule, line, side, "class")]
 
-    def over_seeds(self, rule: str, line: Line, side: int, metric: str) -> Effect | None:
-        """Returns the mean of a metric over training seeds with Student's interval; None unless every seed has it."""
-        return mean(self.values(rule, line, side, metric))
-
     def typical(self, rule: str, place: int, metric: str = "bound") -> float:
         """Returns the median of a bound over slopes and both sides, in plain contexts, of the seed at a place.
 
         NaN where no curve of that seed has one.
         """
-        values = [self.values(rule, line, side, metric)[place] for line in self.plain for side in SIDES]
-        known = [value for value in values if not math.isnan(value)]
-        return median(known) if known else math.nan
+        return known_median(self.values(rule, line, side, metric)[place] for line in self.plain for side in SIDES)
 
     def both(self, rule: str, slope: float, scale: float) -> list[float]:
         """Returns the bound of each seed, the mean of both sides; of the one that has a bound, where one has none."""
         line = Line(slope, self.lines[0].intercept, scale)
         pairs = zip(*(self.values(rule, line, side, "bound") for side in SIDES), strict=True)
-        known = [[value for value in pair if not math.isnan(value)] for pair in pairs]
-        return [fmean(values) if values else math.nan for values in known]
+        return [fmean(known(pair) or [math.nan]) for pair in pairs]
 
     def growth(self, rule: str) -> list[tuple[float, float, int]]:
         """Returns, for each seed, the exponents of B in the slope and in the scale of the context, and how many B.

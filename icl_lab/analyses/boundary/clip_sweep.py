@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.findings import Row
+from icl_lab.analyses.findings import Row, known
 from icl_lab.comparison.clip import ClipFit, clip_errors, clip_fit, scored_targets
 from icl_lab.comparison.study import Labels
 from icl_lab.figures.base import short
@@ -68,13 +68,13 @@ def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[
     cells = [{name: float(row[name]) for name in found.axes} for row in rows]
     errors = [float(row["value"]) for row in rows]
     targets = [scored_targets(task, spec.test, cell) for cell in cells]
-    known = [bound for bound in dict.fromkeys(bounds) if not math.isnan(bound)]
-    table = clip_errors(targets, [0.0, *known])
+    cuts = known(dict.fromkeys(bounds))
+    table = clip_errors(targets, [0.0, *cuts])
     far = [place for place, cell in enumerate(cells) if cell[axis] >= start]
     fit = clip_fit([targets[i] for i in far], [errors[i] for i in far]) if len(far) > 1 else None
     zero, *predicted = [tuple(float(value) for value in column) for column in table.T]
     where = tuple(cell[axis] for cell in cells)
-    cut = dict(zip(known, predicted, strict=True))
+    cut = dict(zip(cuts, predicted, strict=True))
     return Sweep(rule, seed, axis, start, where, tuple(errors), cut, zero, fit)
 
 

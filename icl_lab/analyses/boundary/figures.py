@@ -9,6 +9,7 @@ from icl_lab import tasks
 from icl_lab.analyses.boundary import answers
 from icl_lab.analyses.boundary.bounds import SIDES, Bounds
 from icl_lab.analyses.boundary.curves import Line
+from icl_lab.analyses.findings import known
 from icl_lab.figures import bounds as pictures
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import RunSpec
@@ -19,7 +20,7 @@ def figures(found: Bounds, title: str) -> dict[str, Figure]:
     panels = {f"f(x) = {line}": _panel(found, line) for line in found.plain}
     made = {"boundary": pictures.curves(panels, title=title, trained=_trained(found.spec), reach=found.reach)}
     about = f"{found.spec.task}, {found.spec.preset}"
-    if models := answers.curves(found, found.seeds_by_rule):
+    if models := answers.bounded(found):
         task = tasks.build(found.spec.task)
         words = (task.axis_words[task.summary.axis], task.metric_label(task.headline))
         made["bound"] = pictures.bound(models, title=f"{about}: what bounds the answers", words=words)
@@ -52,11 +53,11 @@ def _control(found: Bounds, title: str) -> Figure | None:
 
 
 def _sweep(found: Bounds, title: str) -> Figure | None:
-    known = [(sweep, bound) for sweep, bound, _ in found.sweeps if not math.isnan(bound)]
-    if not known:
+    sweeps = [(sweep, bound) for sweep, bound, _ in found.sweeps if not math.isnan(bound)]
+    if not sweeps:
         return None
-    first = known[0][0]
-    alike = [(sweep, bound) for sweep, bound in known if sweep.sigmas == first.sigmas]
+    first = sweeps[0][0]
+    alike = [(sweep, bound) for sweep, bound in sweeps if sweep.sigmas == first.sigmas]
     rules = {
         rule: (
             [sweep.measured for sweep, _ in alike if sweep.rule == rule],
@@ -74,12 +75,11 @@ def _panel(found: Bounds, line: Line) -> pictures.BoundPanel:
     onsets: dict[str, list[float]] = {}
     bounds: dict[str, list[float]] = {}
     for rule in found.rules:
-        frame = found.curves.where(attn=rule, **axes).frame
+        frame = found["curves"].where(attn=rule, **axes).frame
         frame = frame[frame["target"].abs() <= found.reach]
         curves[rule] = [
             list(zip(part["target"], part["value"], strict=True)) for _, part in frame.groupby("seed", sort=True)
         ]
         onsets[rule] = [side * value for side in SIDES for value in found.values(rule, line, side, "onset")]
-        signed = [side * value for side in SIDES for value in found.values(rule, line, side, "bound")]
-        bounds[rule] = [value for value in signed if not math.isnan(value)]
+        bounds[rule] = known(side * value for side in SIDES for value in found.values(rule, line, side, "bound"))
     return pictures.BoundPanel(curves, onsets, bounds)

@@ -1,7 +1,7 @@
 """Boundary values for reading: tables over seeds, in each run, against the first normalizer, and one sentence."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from icl_lab import markdown as md
@@ -9,6 +9,7 @@ from icl_lab.analyses.boundary import answers, clip_sweep
 from icl_lab.analyses.boundary.bounds import SIDES, Bounds, mean
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.analyses.boundary.detector import SLACK
+from icl_lab.analyses.findings import known
 from icl_lab.comparison.statistics import Effect, paired
 
 
@@ -28,9 +29,10 @@ def table(found: Bounds) -> list[str]:
     ]
     for rule in found.rules:
         for line in found.plain:
-            text += [md.row([f"`{rule}`", str(line), _sign(side), *_claims(found, rule, line, side)]) for side in SIDES]
+            for side, sign in zip(SIDES, ("t < 0", "t > 0"), strict=True):
+                text.append(md.row([f"`{rule}`", str(line), sign, *_claims(found, rule, line, side)]))
     if answers.GRID in found.grids:
-        text += ["", "### What bounds the answers", "", *answers.table(found, found.seeds_by_rule)]
+        text += ["", "### What bounds the answers", "", *answers.table(found)]
     text += ["", "### Each run", "", *_runs(found)]
     if len(found.rules) > 1 and len(found.seeds_of(found.rules[0])) > 1:
         text += ["", f"### Against `{found.rules[0]}`", "", *_against(found)]
@@ -70,8 +72,8 @@ def _claims(found: Bounds, rule: str, line: Line, side: int) -> list[str]:
     counts = [f"{kind} {kinds.count(kind)}" if len(kinds) > 1 else kind for kind in dict.fromkeys(kinds)]
     cells = [", ".join(counts)]
     for metric in ("onset", "bound", "clip"):
-        compared = found.over_seeds(rule, line, side, metric)
-        values = [value for value in found.values(rule, line, side, metric) if not math.isnan(value)]
+        every = found.values(rule, line, side, metric)
+        compared, values = mean(every), known(every)
         if metric == "bound" and set(kinds) == {"none in range"}:
             cells.append(f"> {found.reach:g}")
         elif compared is not None:
@@ -98,8 +100,7 @@ def _against(found: Bounds) -> list[str]:
                 for name in (first, rule)
             )
             if shared and all(value > 0 for value in (*a, *b)):
-                ratio, low, high = paired(a, b).ratio
-                cells.append(f"{ratio:.3g}" + ("" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]"))
+                cells.append(md.interval(*paired(a, b).ratio))
             else:
                 cells.append("none")
         rows.append(md.row([f"`{rule}`", *cells, str(len(shared))]))
@@ -138,25 +139,14 @@ def _control(found: Bounds) -> list[str]:
         cells = []
         for scale in scales:
             for slope in slopes:
-                known = [value for value in found.both(rule, slope, scale) if not math.isnan(value)]
-                cells.append(f"{fmean(known):.3g}" if known else "none")
+                bounds = known(found.both(rule, slope, scale))
+                cells.append(f"{fmean(bounds):.3g}" if bounds else "none")
         growth = found.growth(rule)
         exponents = [mean([each[place] for each in growth]) for place in (0, 1)]
-        rows.append(
-            md.row(
-                [
-                    f"`{rule}`" if rule in found.rules else rule,
-                    *cells,
-                    *("" if each is None else power(each) for each in exponents),
-                    reading(exponents[0]),
-                ]
-            )
-        )
+        cells += ["" if each is None else power(each) for each in exponents]
+        name = f"`{rule}`" if rule in found.rules else rule
+        rows.append(md.row([name, *cells, reading(exponents[0])]))
     return rows
-
-
-def _sign(side: int) -> str:
-    return "t > 0" if side > 0 else "t < 0"
 
 
 OUTPUT, INPUT, UNDECIDED = "nearer to a bound on the output", "nearer to a bound on the input", "undecided"
@@ -165,33 +155,25 @@ VERDICTS = {OUTPUT: "hardly grows with the slope", INPUT: "grows with the slope"
 
 def finding(found: Bounds) -> str:
     """Bound of each normalizer over seeds, the median over slopes and sides, and whether the slope moves it."""
-    typical = {rule: _typical(found, rule) for rule in found.rules}
-    bounds = {rule: known for rule, known in typical.items() if known is not None and known.effect > SLACK}
-    flat = [f"`{rule}`" for rule, known in typical.items() if known is not None and rule not in bounds]
-    none = [f"`{rule}`" for rule, known in typical.items() if known is None]
+    seeds = {rule: len(found.seeds_of(rule)) for rule in found.rules}
+    typical = {rule: mean(known(found.typical(rule, place) for place in range(seeds[rule]))) for rule in found.rules}
+    bounds = {rule: bound for rule, bound in typical.items() if bound is not None and bound.effect > SLACK}
+    flat = [f"`{rule}`" for rule, bound in typical.items() if bound is not None and rule not in bounds]
+    none = [f"`{rule}`" for rule, bound in typical.items() if bound is None]
     parts = []
     if bounds:
-        seeds = max(len(found.seeds_of(rule)) for rule in found.rules)
-        spread = f"B, {seeds} training seed{'s' * (seeds > 1)}, true values up to {found.reach:g} in size"
-        parts.append(f"median answers do not exceed about {md.listed(_bounded(found, bounds))} ({spread})")
+        most = max(seeds.values())
+        spread = f"B, {most} training seed{'s' * (most > 1)}, true values up to {found.reach:g} in size"
+        some = {rule: f" in {b.seeds} of {seeds[rule]} seeds" * (b.seeds < seeds[rule]) for rule, b in bounds.items()}
+        bounded = md.listed(f"{with_interval(bound)} for `{rule}`{some[rule]}" for rule, bound in bounds.items())
+        parts.append(f"median answers do not exceed about {bounded} ({spread})")
     if flat:
         parts.append(f"the answers of {md.listed(flat)} stay near 0")
     if none:
         parts.append(f"no bound of {md.listed(none)} was detected up to {found.reach:g}")
     parts += _growing(found, list(bounds))
     text = "; ".join(parts)
-    return " ".join(filter(None, [f"{text[0].upper()}{text[1:]}.", answers.sentence(found, found.seeds_by_rule)]))
-
-
-def _typical(found: Bounds, rule: str) -> Effect | None:
-    values = [found.typical(rule, place) for place in range(len(found.seeds_of(rule)))]
-    return mean([value for value in values if not math.isnan(value)])
-
-
-def _bounded(found: Bounds, bounds: Mapping[str, Effect]) -> list[str]:
-    seeds = {rule: len(found.seeds_of(rule)) for rule in bounds}
-    some = {rule: f" in {b.seeds} of {seeds[rule]} seeds" * (b.seeds < seeds[rule]) for rule, b in bounds.items()}
-    return [f"{with_interval(bound)} for `{rule}`{some[rule]}" for rule, bound in bounds.items()]
+    return " ".join(filter(None, [f"{text[0].upper()}{text[1:]}.", answers.sentence(found)]))
 
 
 def _growing(found: Bounds, rules: Sequence[str]) -> list[str]:
@@ -222,10 +204,9 @@ def reading(alpha: Effect | None) -> str:
 def power(mean: Effect) -> str:
     """Returns an exponent with its interval over seeds, where there is one."""
     effect, low, high = (round(each, 2) + 0.0 for each in (mean.effect, mean.low, mean.high))
-    return f"{effect:.2f}" + ("" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]")
+    return md.interval(effect, low, high, ".2f")
 
 
 def with_interval(mean: Effect) -> str:
     """Returns a mean with its interval over seeds, where there is one."""
-    known = "" if math.isnan(mean.low) else f" [{mean.low:.3g}, {mean.high:.3g}]"
-    return f"{mean.effect:.3g}{known}"
+    return md.interval(mean.effect, mean.low, mean.high)

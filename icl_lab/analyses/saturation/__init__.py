@@ -95,13 +95,7 @@ class Saturation(Analysis):
         undisturbed = trained.prompts(self.prompts, trained.cell | {"length": length})
         steps, device, token = 2 * len(self.factors), trained.lab.device, suite.asking(length)
         heads, metrics = disturb(
-            trained.model,
-            suite,
-            undisturbed,
-            at,
-            self.factors,
-            device,
-            lambda done: trained.tick(done, steps),
+            trained.model, suite, undisturbed, at, self.factors, device, lambda done: trained.tick(done, steps)
         )
         errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
         for factor, found in metrics.items():
@@ -119,15 +113,12 @@ class Saturation(Analysis):
         return {"heads": heads, "errors": errors, "patches": patches, "stream": stream, "prompts": single}
 
     def table(self, found: Findings) -> list[str]:
-        """Errors, what heads do, the share that patching recovers, and how many heads saturate."""
         return report.table(found)
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
-        """Curves over the factor, a map of every head, and what patches of the residual stream heal."""
         return figures.figures(found, title)
 
     def finding(self, found: Findings) -> str:
-        """Number of heads that saturate, and the share of the error that patching recovers at the greatest factor."""
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:

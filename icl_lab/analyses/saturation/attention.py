@@ -13,7 +13,13 @@ from icl_lab.runs.measure import Subject, errors_of, judged, predict
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Stretchable
 
-METRICS = ("largest", "effective", "distance", "deviant", "theory")
+METRICS = {
+    "largest": "largest weight",
+    "effective": "effective keys",
+    "distance": "distance to the undisturbed weights",
+    "deviant": "weight on the deviant",
+    "theory": "weight by the normalizer's formula",
+}
 AGAINST = "deviant-against"  # of heads: the weight on the deviant in the prompts whose truth it speaks against
 BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
 
@@ -53,7 +59,8 @@ def disturb(
         for seen in attention_rows(model, disturbed, row, device):
             p, p0 = shares(seen.weights), first[prompts : prompts + len(seen.weights)]
             prompts += len(p)
-            gap = seen.scores[..., own].amax(-1) - _others(seen.scores, own).mean(-1)
+            others = torch.cat((seen.scores[..., : own.start], seen.scores[..., own.stop :]), -1)
+            gap = seen.scores[..., own].amax(-1) - others.mean(-1)
             found["largest"].append(p.amax(-1))
             found["effective"].append(entropy(seen.weights).exp())
             found["distance"].append((p - p0).abs().sum(-1) / 2)
@@ -79,10 +86,6 @@ def saturation_point(factors: Sequence[float], largest: Sequence[float]) -> floa
     if largest[0] >= BEFORE:
         return float("nan")
     return next((factor for factor, weight in zip(factors, largest, strict=True) if weight > AFTER), float("nan"))
-
-
-def _others(scores: Tensor, own: slice) -> Tensor:
-    return torch.cat((scores[..., : own.start], scores[..., own.stop :]), -1)
 
 
 @torch.no_grad()

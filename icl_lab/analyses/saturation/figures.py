@@ -6,10 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.analyses.frame import Curves, Findings
-from icl_lab.analyses.saturation.attention import AGAINST
-from icl_lab.analyses.saturation.numbers import error_metric, summarised
+from icl_lab.analyses.saturation.attention import AGAINST, METRICS
+from icl_lab.analyses.saturation.numbers import WEIGHTS, WHICH, error_metric, summarised
 from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
-from icl_lab.analyses.saturation.report import HEADS, HEALED, WEIGHED, WORDS
 from icl_lab.figures import heads as lines
 from icl_lab.figures.head_maps import head_maps
 
@@ -30,10 +29,10 @@ def _curves(found: Findings, title: str) -> Figure:
     factors = found["heads"].values("factor")
     panels: dict[str, dict[str, Curves]] = {
         words: found.curves_by_rule("heads", "factor", "seed", "layer", "head", metric=metric)
-        for metric, words in WORDS.items()
+        for metric, words in METRICS.items()
     }
     weight = _weight(found)
-    panels[f"{WEIGHED[weight]}, {HEADS['last-best']}"] = {
+    panels[f"{WEIGHTS[weight]}, {WHICH['last-best']}"] = {
         rule: [
             [(factor, summarised(found, rule, seed, factor, f"{weight}-last-best")) for factor in factors]
             for seed in found.seeds_of(rule)
@@ -47,7 +46,7 @@ def _curves(found: Findings, title: str) -> Figure:
         panels,
         title=title,
         across=ACROSS,
-        scales={WORDS["effective"]: "xy", "error (mse)": "xy"},
+        scales={METRICS["effective"]: "xy", "error (mse)": "xy"},
         limits={RECOVERED: LIMITS},
     )
 
@@ -72,7 +71,7 @@ def _heads(found: Findings, title: str) -> Figure:
         sorted(where),  # type: ignore[arg-type]
         [f"{factor:g}" for factor in factors],
         title=title if seeds == every else f"{title} ({len(seeds)} of {len(every)} seeds)",
-        label=WEIGHED[weight],
+        label=WEIGHTS[weight],
         x=ACROSS,
         columns=min(len(found.rules), ABREAST),
     )
@@ -83,7 +82,7 @@ def _stream(found: Findings, title: str) -> Figure:
     last = max(found["stream"].values("layer"))
     there = found["stream"].values("metric")
     panels = {
-        f"healed by {HEALED[kind]}": {
+        f"healed by {KINDS[kind]}": {
             rule: found["stream"]
             .where(attn=rule, metric=f"{kind}-healed", layer=last if kind in FROM_LAYER else ALL)
             .lines("factor", "seed")
@@ -98,5 +97,4 @@ def _stream(found: Findings, title: str) -> Figure:
 
 
 def _weight(found: Findings) -> str:
-    """The weight that is drawn: over the prompts that the number misleads about, where there are such."""
     return AGAINST if AGAINST in found["heads"].values("metric") else "deviant"

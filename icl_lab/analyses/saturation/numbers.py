@@ -6,23 +6,23 @@ import numpy as np
 
 from icl_lab.analyses import per_prompt
 from icl_lab.analyses.factors import factors_of
-from icl_lab.analyses.frame import Cells, StoredGrids
+from icl_lab.analyses.findings import StoredGrids, known
+from icl_lab.analyses.frame import Cells
 from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
-from icl_lab.analyses.saturation.patching import ALL, FROM_LAYER, KINDS
+from icl_lab.analyses.saturation.patching import ALL, BY_LAYER
 from icl_lab.comparison.given import Array
 from icl_lab.errors import Undefined
 from icl_lab.grid import Grid
 
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
-HARM = (
-    "mse",
-    "balanced-last",
-)  # the first metric of ``Stretchable.disturbed``, of numbers and of classes: what patches undo
+# The first metric of ``Stretchable.disturbed``, of numbers and of classes: what patches undo.
+HARM = ("mse", "balanced-last")
 PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
-WEIGHTS = ("deviant", AGAINST)  # on the number: what heads are ranked by
-# Of heads, beside the mean over all of them: the mean of the last layer, its best head, the best of all.
-WHICH = ("last", "last-best", "best")
+# On the number: what heads are ranked by.
+WEIGHTS = {"deviant": METRICS["deviant"], AGAINST: f"{METRICS['deviant']}, against the truth"}
+# Of heads, beside the mean over all of them.
+WHICH = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
 SUMMARIES = {f"{weight}-{which}": (weight, which) for weight in WEIGHTS for which in WHICH}
 
 
@@ -36,16 +36,12 @@ def squared(found: StoredGrids, metric: str) -> bool:
     return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
 
 
-def curves(found: StoredGrids, rule: str, metric: str) -> list[list[tuple[float, float]]]:
-    """For each head of each seed of a normalizer: (factor, value)."""
-    return found["heads"].where(attn=rule, metric=metric).lines("factor", "seed", "layer", "head")
-
-
 def saturating(found: StoredGrids, rule: str) -> tuple[list[float], int]:
     """The factors at which heads of a normalizer saturate, over all seeds, and the number of heads."""
-    largest = [[point for point in line if point[0] >= 1] for line in curves(found, rule, "largest")]
+    lines = found["heads"].where(attn=rule, metric="largest").lines("factor", "seed", "layer", "head")
+    largest = [[point for point in line if point[0] >= 1] for line in lines]
     points = [saturation_point(*zip(*line, strict=True)) for line in largest]
-    return [point for point in points if not math.isnan(point)], len(points)
+    return known(points), len(points)
 
 
 def recovered(found: StoredGrids, rule: str, factor: float) -> list[float]:
@@ -160,5 +156,5 @@ def _grid(found: StoredGrids, metric: str) -> str:
 
 def _layer(found: StoredGrids, metric: str) -> float:
     """The layer of a metric of the stream that names none: all at once where that is measured, or else the last."""
-    whole = {f"{kind}-healed" for kind in KINDS if kind not in FROM_LAYER}
+    whole = {f"{kind}-healed" for kind in BY_LAYER}
     return ALL if metric in whole else max(found["stream"].values("layer"))

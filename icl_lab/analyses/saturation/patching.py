@@ -12,7 +12,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from icl_lab.analyses.findings import Row
+from icl_lab.analyses.findings import Row, cell
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.model.trace import Patch
 from icl_lab.runs.measure import judged, summary
@@ -46,16 +46,27 @@ def patch(model: GPT2, task: Stretchable, undisturbed: Prompt, at: int, factor: 
         patched = errors(disturbed, {name: partial(_put_head, head, calm[name]) for name in chosen})
         left = summary(patched)["value"]
         share = (spoiled - left) / (spoiled - without) if spoiled != without else float("nan")
-        row = {"layer": layer, "head": head, "factor": factor, "metric": "recovered", "value": share}
-        rows.append({**row, "stderr": None, "count": len(undisturbed.tokens)})
+        rows.append(cell("recovered", share, len(undisturbed.tokens), layer=layer, head=head, factor=factor))
     return rows, patched  # all heads came last
 
 
 ALL = -1  # the layer or the head of a row: all of them at once
-BY_LAYER = ("weights", "attention", "mlp", "outputs")  # put back in one layer, and in all
-FROM_LAYER = ("input", "residual")  # put back after one layer: what was before has been read
-KINDS = (*BY_LAYER, *FROM_LAYER)
-NORMS = {"attention": "attention", "mlp": "mlp", "stream": "after"}  # of a metric: the activation
+BY_LAYER = {  # put back in one layer, and in all
+    "weights": "attention weights",
+    "attention": "attention outputs",
+    "mlp": "MLP outputs",
+    "outputs": "attention and MLP outputs",
+}
+FROM_LAYER = {  # put back after one layer: what was before has been read
+    "input": "the input's own contribution, at the end",
+    "residual": "the whole stream, at the end",
+}
+KINDS = BY_LAYER | FROM_LAYER
+NORMS = {  # of a metric: the activation
+    "attention": ("attention", "last attention output"),
+    "mlp": ("mlp", "last MLP output"),
+    "stream": ("after", "residual stream at the end"),
+}
 
 
 def rows_at(model: GPT2, tokens: Tensor, at: int) -> dict[str, Tensor]:
@@ -91,12 +102,7 @@ def healing(model: GPT2, task: Stretchable, undisturbed: Prompt, at: int, factor
         return summary(judged(task, outputs.cpu(), prompt)[:, -1])["value"]
 
     without, spoiled = error(undisturbed, {}), error(disturbed, {})
-    layers, rows = len(model.blocks), []
-
-    def row(metric: str, layer: int, value: float) -> Row:
-        where = {"layer": layer, "factor": factor, "metric": metric, "value": value}
-        return {**where, "stderr": None, "count": len(disturbed.tokens)}
-
+    layers, rows, count = len(model.blocks), list[Row](), len(disturbed.tokens)
     for kind in KINDS:
         for layer in (*range(layers), *((ALL,) if kind in BY_LAYER else ())):
             patch = patches(kind, range(layers) if layer == ALL else [layer], token, calm, wild)
@@ -104,10 +110,11 @@ def healing(model: GPT2, task: Stretchable, undisturbed: Prompt, at: int, factor
                 continue  # a part that the model does not have
             left = error(disturbed, patch)
             share = (spoiled - left) / (spoiled - without) if spoiled != without else float("nan")
-            rows.append(row(f"{kind}-healed", layer, share))
-    for layer, (name, part) in product(range(layers), NORMS.items()):
+            rows.append(cell(f"{kind}-healed", share, count, layer=layer, factor=factor))
+    for layer, (name, (part, _)) in product(range(layers), NORMS.items()):
         if (values := wild.get(f"layers.{layer}.{part}")) is not None:
-            rows.append(row(f"{name}-norm", layer, values.norm(dim=-1).mean().item()))
+            norm = values.norm(dim=-1).mean().item()
+            rows.append(cell(f"{name}-norm", norm, count, layer=layer, factor=factor))
     return rows
 
 

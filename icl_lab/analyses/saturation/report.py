@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from icl_lab import markdown as md
-from icl_lab.analyses.frame import Findings
-from icl_lab.analyses.saturation.attention import AGAINST
+from icl_lab.analyses.findings import Findings, known
+from icl_lab.analyses.saturation.attention import METRICS
 from icl_lab.analyses.saturation.numbers import (
+    WEIGHTS,
+    WHICH,
     best_head,
     error_metric,
     healed,
@@ -18,25 +20,6 @@ from icl_lab.analyses.saturation.numbers import (
 from icl_lab.analyses.saturation.patching import KINDS, NORMS
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
-
-WORDS = {
-    "largest": "largest weight",
-    "effective": "effective keys",
-    "distance": "distance to the undisturbed weights",
-    "deviant": "weight on the deviant",
-    "theory": "weight by the normalizer's formula",
-}
-HEADS = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
-WEIGHED = {"deviant": "weight on the deviant", AGAINST: "weight on the deviant, against the truth"}
-HEALED = {
-    "weights": "attention weights",
-    "attention": "attention outputs",
-    "mlp": "MLP outputs",
-    "outputs": "attention and MLP outputs",
-    "input": "the input's own contribution, at the end",
-    "residual": "the whole stream, at the end",
-}
-NORMED = {"attention": "last attention output", "mlp": "last MLP output", "stream": "residual stream at the end"}
 
 
 def table(found: Findings) -> list[str]:
@@ -55,7 +38,7 @@ def table(found: Findings) -> list[str]:
         errors = found["errors"].where(metric=metric).by("attn", "factor")
         head = f"error ({metric})" if metric == shown else f"answers: {metric}"
         add(head, {where: short(fmean(values)) for where, values in errors.items()})
-    for metric, words in WORDS.items():
+    for metric, words in METRICS.items():
         heads = found["heads"].where(metric=metric).by("attn", "factor")
         middle = {where: median(values) for where, values in heads.items()}
         cells = {where: "none" if math.isnan(value) else short(value) for where, value in middle.items()}
@@ -72,9 +55,9 @@ def table(found: Findings) -> list[str]:
     head = "heads that saturate (largest weight from below 0.5 to above 0.9)"
     text += ["", *md.head(["normalizer", head, "first at"])]
     for rule in found.rules:
-        known, count = saturating(found, rule)
-        first = f"x{min(known):g}" if known else "none in range"
-        text.append(md.row([f"`{rule}`", f"{len(known)} of {count}", first]))
+        points, count = saturating(found, rule)
+        first = f"x{min(points):g}" if points else "none in range"
+        text.append(md.row([f"`{rule}`", f"{len(points)} of {count}", first]))
     return [
         *text[1:],
         "",
@@ -88,38 +71,38 @@ def finding(found: Findings) -> str:
     most = max(found["patches"].values("factor"))
     heads, shares = [], []
     for rule in found.rules:
-        known, count = saturating(found, rule)
-        heads.append(f"{len(known)} of {count} heads with {rule}")
-        shares.append(_known(recovered(found, rule, most), rule))
+        points, count = saturating(found, rule)
+        heads.append(f"{len(points)} of {count} heads with {rule}")
+        shares.append(_in_words(recovered(found, rule, most), rule))
     top = max(found["heads"].values("factor"))
-    told = (
+    text = (
         f"Up to a factor of {top:g}, {md.listed(heads)} saturate. At a factor of {most:g}, the share of the added "
         f"error that patching in the undisturbed attention recovers is {md.listed(shares)}"
     )
     if "stream" not in found.grids:
-        return f"{told}."
-    parts = [_known(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
-    return f"{told}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
+        return f"{text}."
+    parts = [_in_words(healed(found, rule, most, "outputs-healed"), rule) for rule in found.rules]
+    return f"{text}; by putting back all that layers add to the residual stream at the query it is {md.listed(parts)}."
 
 
 def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """The weight on the number in the last layer and the best heads, means over seeds; and which heads these are."""
     text: list[str] = []
-    known = [weight for weight in WEIGHED if weight in found["heads"].values("metric")]
-    for weight in known:
-        text += ["", *md.head([WEIGHED[weight], "heads", *across])]
+    weights = [weight for weight in WEIGHTS if weight in found["heads"].values("metric")]
+    for weight in weights:
+        text += ["", *md.head([WEIGHTS[weight], "heads", *across])]
         for rule in found.rules:
-            for which, words in HEADS.items():
+            for which, words in WHICH.items():
                 name = f"{weight}-{which}"
                 cells = [
                     short(fmean(summarised(found, rule, seed, factor, name) for seed in found.seeds_of(rule)))
                     for factor in factors
                 ]
                 text.append(md.row([f"`{rule}`", words, *cells]))
-    top, weight = max(factors), known[-1]
+    top, weight = max(factors), weights[-1]
     text += [
         "",
-        *md.head(["normalizer", "seed", f"{WEIGHED[weight]}, x{top:g}: best head of the last layer", "of all"]),
+        *md.head(["normalizer", "seed", f"{WEIGHTS[weight]}, x{top:g}: best head of the last layer", "of all"]),
     ]
     for rule in found.rules:
         for seed in found.seeds_of(rule):
@@ -131,7 +114,7 @@ def _best(found: Findings, factors: Sequence[float], across: Sequence[str]) -> l
 def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) -> list[str]:
     """Table of what patching parts at the last question recovers, in all layers or after the last; then the norms."""
 
-    def lines(words: dict[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
+    def lines(words: Mapping[str, str], ending: str, cell: Callable[[Sequence[float]], str]) -> list[str]:
         rows = []
         for rule in found.rules:
             there = found["stream"].where(attn=rule).values("metric")
@@ -148,21 +131,21 @@ def _stream(found: Findings, factors: Sequence[float], across: Sequence[str]) ->
 
     return [
         *md.head(["share of the last answer's added error that goes away", "put back at the query", *across]),
-        *lines({kind: HEALED[kind] for kind in KINDS}, "healed", _interval),
+        *lines(KINDS, "healed", _interval),
         "",
         *md.head(["norm at the query, stretched", "of", *across]),
-        *lines({kind: NORMED[kind] for kind in NORMS}, "norm", lambda values: short(fmean(values))),
+        *lines({name: words for name, (_, words) in NORMS.items()}, "norm", lambda values: short(fmean(values))),
     ]
 
 
-def _known(shares: Sequence[float], rule: str) -> str:
-    values = [value for value in shares if not math.isnan(value)]
+def _in_words(shares: Sequence[float], rule: str) -> str:
+    values = known(shares)
     return f"{fmean(values):.2f} with {rule}" if values else f"unknown with {rule} (no error was added)"
 
 
 def _interval(shares: Sequence[float]) -> str:
-    values = [value for value in shares if not math.isnan(value)]
+    values = known(shares)
     if not values:
         return "nothing to recover"
     mean = paired([0.0] * len(values), values, "difference")
-    return f"{mean.effect:.2f}" if math.isnan(mean.low) else f"{mean.effect:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    return md.interval(mean.effect, mean.low, mean.high, ".2f")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from icl_lab.analyses import heads
+from icl_lab.analyses import attention_rows
 from icl_lab.analyses.attention import patterns
 from icl_lab.analyses.attention.maps import Maps
 from icl_lab.tasks.base import Mark
@@ -38,7 +38,7 @@ def test_a_head_at_one_place_has_its_whole_weight_there(name, place):
 
 def test_places_are_those_of_the_analysis_heads():
     weights = torch.rand(3, 9).sub(0.3)
-    theirs = heads.statistics(weights, 2)
+    theirs = attention_rows.statistics(weights, 2)
     ours = patterns.Pattern(2)(weights, torch.arange(9.0), torch.full((9,), torch.inf))
     for at, name in enumerate(("first", "itself", "previous")):
         assert torch.equal(ours[:, at], theirs[name])

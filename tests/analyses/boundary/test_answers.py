@@ -14,14 +14,17 @@ SMALL = ["model.width=16", "model.heads=2", "model.layers=1"]
 
 
 def found_of(trained, rows):
-    labelled = trained.labelled(rows)
-    return Findings({answers.GRID: Grid.of(labelled, ["spread"])}, trained.spec)
+    asked = trained.labelled([{"side": 1, "metric": "bound", "value": 1.0, "count": 1}])
+    grids = {"boundary": Grid.of(asked, ["side"])}
+    if rows:
+        grids[answers.GRID] = Grid.of(trained.labelled(rows), ["spread"])
+    return Findings(grids, trained.spec)
 
 
 def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found = found_of(trained, answers.measured(trained))
-    known = answers.of(found, "softmax", 0)
+    known = answers.kept(found)["softmax"][0]
     bound = float(trained.model.answer_bound()[1])
     assert set(known) == {"bound", "largest", "error", "floor", "rescaled"}
     assert list(known["bound"].values()) == [pytest.approx(bound, rel=1e-5)] * len(answers.SPREADS)
@@ -35,7 +38,7 @@ def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
 def test_claims_read_log_c_and_the_share_reached(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found, asked = found_of(trained, answers.measured(trained)), Boundary()
-    known = answers.of(found, "softmax", 0)
+    known = answers.kept(found)["softmax"][0]
     c = known["bound"][1.0]
     assert asked.value(found, "softmax", {}, "answer-bound", 0) == pytest.approx(math.log(c))
     assert asked.value(found, "softmax", {}, "reached", 0) == pytest.approx(max(known["largest"].values()) / c)
@@ -47,20 +50,18 @@ def test_claims_read_log_c_and_the_share_reached(untrained):
 def test_the_table_says_how_much_of_the_error_is_floor(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found = found_of(trained, answers.measured(trained))
-    known = answers.of(found, "softmax", 0)
-    line = next(line for line in answers.table(found, {"softmax": [0]}) if line.startswith("| `softmax` | 0"))
+    known = answers.kept(found)["softmax"][0]
+    line = next(line for line in answers.table(found) if line.startswith("| `softmax` | 0"))
     assert f"{known['floor'][10.0] / known['error'][10.0]:.0%}" in line
     assert f"| {known['bound'][10.0]:.2f} |" in line
-    assert answers.sentence(found, {"softmax": [0]}).startswith(
-        "The final norm and the read-out bound all answers at C: "
-    )
-    assert pictures.bound(answers.curves(found, {"softmax": [0]}), title="t", words=("spread", "error")).axes
+    assert answers.sentence(found).startswith("The final norm and the read-out bound all answers at C: ")
+    assert pictures.bound(answers.bounded(found), title="t", words=("spread", "error")).axes
 
 
 @pytest.mark.parametrize("setting", ["model.final_norm=none", "model.read_in=scaled"])
 def test_no_floor_rows_without_bound_or_with_rescaling(untrained, setting):
     trained = untrained(resolve("linear", "softmax", "smoke", [*SMALL, setting]))
     assert answers.measured(trained) == []
-    found = Findings({}, trained.spec)
-    assert answers.sentence(found, {"softmax": [0]}) == ""
-    assert any("| `softmax` | 0 | none |" in line for line in answers.table(found, {"softmax": [0]}))
+    found = found_of(trained, [])
+    assert answers.sentence(found) == ""
+    assert any("| `softmax` | 0 | none |" in line for line in answers.table(found))

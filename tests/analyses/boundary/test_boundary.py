@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import boundary, runner
+from icl_lab.analyses import runner
 from icl_lab.analyses.boundary import Boundary, curves
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.errors import BadValue, Stopped
@@ -31,7 +31,7 @@ def test_bounds_of_finished_runs(finished, lab, thin):
     assert found.rules == ["softmax", "average"]
     assert found.lines == asked.lines
     assert found.plain == [Line(1), Line(3)]
-    assert found.curves.values("attn") == ["softmax", "average"]
+    assert found["curves"].values("attn") == ["softmax", "average"]
     assert len(found.values("softmax", Line(3), 1, "bound")) == 2
     assert found.kinds("reference:least-squares", Line(3), -1) == ["none in range"]
     assert found.values("reference:clip", Line(1), 1, "bound") == [pytest.approx(TRAINING_RANGE, abs=1e-3)]
@@ -122,18 +122,20 @@ def test_curves_are_the_answers_of_the_model(finished, lab):
     with torch.no_grad():
         answers = model(prompt.tokens)[:, -2, 0]
     assert prompt.targets[:, -2].tolist() == pytest.approx([40.0] * 16)
-    assert found.curves.at(slope=3, target=40) == pytest.approx(np.median(answers.numpy()), rel=1e-3)
+    assert found["curves"].at(slope=3, target=40) == pytest.approx(np.median(answers.numpy()), rel=1e-3)
 
 
 def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
     run, asked = finished(), []
 
+    real = curves.extrapolate
+
     def extrapolate(*arguments):
         asked.append(arguments)
         object.__setattr__(lab, "stopping", lambda: True)
-        return curves.extrapolate(*arguments)
+        return real(*arguments)
 
-    monkeypatch.setattr(boundary, "extrapolate", extrapolate)
+    monkeypatch.setattr(curves, "extrapolate", extrapolate)
     with pytest.raises(Stopped, match="nothing was written"):
         runner.ask(Boundary(slopes=(1, 3), contexts=16), {"softmax": [run]}, lab)
     assert len(asked) == 1

@@ -54,14 +54,14 @@ def trace(part: nn.Module, what: str, example: Callable[[int], Inputs], limit: i
         with _quiet():
             program = torch.export.export(part, example(TRACED), dynamic_shapes=sizes, strict=False)
             program = program.run_decompositions()
-            found, wanted = program.module()(*example(CHECKED)), part(*example(CHECKED))
+            computed, expected = program.module()(*example(CHECKED)), part(*example(CHECKED))
     except Exception as error:  # whatever torch, or code from outside, says to tracing: the page shows what is stored
         # By its name: the module of the class imports sympy, which takes a quarter of a second of every command.
         if type(error).__name__ == "GuardOnDataDependentSymNode":
             raise NotExportable(f"{what} decides by its own numbers, which no graph can") from error
         line = next(iter(str(error).strip().splitlines()), "")
         raise NotExportable(f"torch cannot export {what} as a graph ({type(error).__name__}: {line[:120]})") from error
-    pairs = zip(*([each] if isinstance(each, Tensor) else each for each in (found, wanted)), strict=True)
+    pairs = zip(*([each] if isinstance(each, Tensor) else each for each in (computed, expected)), strict=True)
     if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-4, equal_nan=True) for a, b in pairs):
         raise NotExportable(f"the exported graph of {what} computes something else than {what} itself")
     return cast(ExportedProgram, program)

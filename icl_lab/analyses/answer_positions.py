@@ -1,4 +1,4 @@
-"""Places of answers in a prompt: steps of half an octave, within training and beyond it."""
+"""Positions of answers in a prompt: steps of half an octave, within training and beyond it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ SHARE = 0.25  # of the places within training, and of all: the last ones are the
 
 
 @dataclass(frozen=True)
-class Places:
+class AnswerPositions:
     """The answers of a prompt by the tokens that are read before them, the asked one among these; q answers.
 
     ``trained`` counts the tokens of the longest prompt of training, or of whatever counts as near; the first
