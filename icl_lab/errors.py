@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class LabError(Exception):
@@ -65,6 +66,14 @@ class Stopped(LabError):
     """The user or the scheduler asked the run to stop; it left a checkpoint and goes on when asked again."""
 
     exit_code = 130
+
+
+class Unfinished(RunFailed):
+    """Runs of a study that are left to other shards, or to a call that is no dry run; ``folder`` was not written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"{folder} is not written: its runs are not all finished.")
+        self.folder = folder
 
 
 def first_line(error: BaseException) -> str:

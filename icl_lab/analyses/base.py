@@ -7,9 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from icl_lab import tasks
 from icl_lab.analyses import options
@@ -21,6 +19,9 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
 from icl_lab.tasks.base import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 M = TypeVar("M")  # what is measured in one model
 S = TypeVar("S")  # what is read from the folder of an analysis, of which claims are judged
@@ -98,7 +99,7 @@ class AnalysisOf(ABC, Generic[M, S, F]):
         """Returns what was found as lines of Markdown."""
 
     @abstractmethod
-    def figures(self, found: F, title: str) -> Mapping[str, Figure]:
+    def figures(self, found: F, title: str) -> "Mapping[str, Figure]":
         """Draws what was found; the first figure is the one to open."""
 
     def finding(self, found: F) -> str:

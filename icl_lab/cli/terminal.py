@@ -11,11 +11,10 @@ import click
 from icl_lab.cli.hints import typed
 from icl_lab.cli.output import out
 from icl_lab.cli.signals import catch_signals
-from icl_lab.errors import BadValue
+from icl_lab.errors import BadValue, Unfinished
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.progress import say
 from icl_lab.launch.reporter import Reporter
-from icl_lab.launch.study import Unfinished
 from icl_lab.launch.where import Where
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from icl_lab.comparison.sequential import SPENT
+from icl_lab.errors import Unfinished
 from icl_lab.launch.complete import check_asked, complete
-from icl_lab.launch.study import Unfinished, stages
+from icl_lab.launch.study import stages
 from icl_lab.launch.where import Where
 from icl_lab.markdown import listed
 from icl_lab.papers import claims, ledger, record, study

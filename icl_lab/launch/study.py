@@ -12,7 +12,7 @@ from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison import ablations, outside, rescaled
 from icl_lab.comparison.gather import described, gather, publish
 from icl_lab.comparison.sentences import sentence
-from icl_lab.errors import BadValue, RunFailed
+from icl_lab.errors import BadValue, Unfinished
 from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.complete import check_asked, complete, tell_evidence
 from icl_lab.launch.plan import RunPlan
@@ -21,14 +21,6 @@ from icl_lab.runs import reuse, study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import by_rule
-
-
-class Unfinished(RunFailed):
-    """Runs of a study that are left to other shards, or to a call that is no dry run; ``folder`` was not written."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(f"{folder} is not written: its runs are not all finished.")
-        self.folder = folder
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from icl_lab.cli import index
+from icl_lab.cli import catalogue, index
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
 
@@ -28,7 +28,7 @@ def test_an_unknown_mark_is_named():
 
 @pytest.mark.parametrize("what", ["tasks", "normalizers", "positions"])
 def test_every_part_says_what_it_is_and_its_source(what):
-    for registry in index.KINDS[what]:
+    for registry in catalogue.KINDS[what]:
         for entry in registry.entries():
             assert entry.line.endswith((".", "?")), f"{entry.name}: the first line is a sentence"
             assert entry.formula, f"{entry.name} has no Formula: line"

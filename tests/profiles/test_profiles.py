@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers, published
-from icl_lab.cli import index
+from icl_lab.cli import catalogue, index
 from icl_lab.cli.main import main
 from icl_lab.errors import LabError
 from icl_lab.figures import rules
@@ -252,7 +252,7 @@ def test_costs_refuses_what_it_cannot_do(monkeypatch, capsys, tmp_path, words, s
 
 
 def test_the_index_counts_parameters_and_names_traits():
-    text = "\n".join(index.listing("normalizers")).split("\n")
+    text = "\n".join(catalogue.listing("normalizers")).split("\n")
     said = {line.split(":")[0]: text[at + 3] for at, line in enumerate(text) if not line.startswith(" ")}
     assert said["softmax"] == "    learned a head: 0; sums to 1, never negative, prefix-consistent"
     assert said["ssa"].startswith("    learned a head: 2; sums to 1")

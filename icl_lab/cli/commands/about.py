@@ -3,59 +3,24 @@
 import os
 import shutil
 import sys
-import textwrap
 from pathlib import Path
 
 import click
 
 from icl_lab import __version__, normalizers, tasks
-from icl_lab.cli import citations, index, runs
-from icl_lab.cli.hints import program, then
-from icl_lab.cli.options import experiments_option, gathered, read_option, results_option
+from icl_lab.cli import citations, index
+from icl_lab.cli.hints import program
+from icl_lab.cli.options import gathered, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.files import publish, write
 from icl_lab.launch.progress import counted, say
 from icl_lab.launch.where import Where
-from icl_lab.papers import experiment, ledger, registration
+from icl_lab.papers import ledger, registration
 from icl_lab.parts.registry import Choice
 from icl_lab.runs import card as cards
 from icl_lab.runs import environment, extras
-
-WHAT = ("tasks", "normalizers", "positions", "presets", "experiments")
-LINE = 110  # characters
-
-
-@click.command("list")
-@click.argument("what", type=click.Choice([*WHAT, "runs"]), required=False)
-@read_option
-@experiments_option
-@click.option("--long", is_flag=True, help="With runs: the bound on each model's answers, and which have not learned.")
-@gathered
-def list_(what: str | None, long: bool, where: Where) -> None:
-    """List tasks, normalizers, positions, presets, runs or experiments; without one, all names."""
-    place = experiment.place(Path(where.experiments))
-    if what is None:
-        for kind in WHAT:
-            there = experiment.names(place) if kind == "experiments" else index.names(kind)
-            out(textwrap.fill(f"{kind}: {', '.join(there)}", LINE, subsequent_indent="    ", break_on_hyphens=False))
-        out(f"next: {then('list', {'what': ['normalizers']})}   (formulas and sources; the others, and runs, alike)")
-        return
-    if what == "experiments":
-        for name in counted(experiment.names(place), "reading experiments"):
-            for line in experiment.card(name, experiment.load(name, place), where.store()):
-                out(line)
-        return
-
-    if what == "runs":
-        for line in runs.listing(where.store(), say, long, where.reporter.tick):
-            out(line)
-        return
-    for line in index.listing(what):
-        out(line)
-    for line in dict.fromkeys(line for registry in index.KINDS.get(what, []) for line in registry.broken()):
-        say(line)
 
 
 @click.command("index")
