@@ -71,7 +71,7 @@ def tell_repeat(runs: Sequence[Run]) -> None:
 
 
 class TrainedModels(Terminal):
-    """Terminal that shows the end of each training, and draws its learning curve."""
+    """Terminal that shows the end of each training."""
 
     def finished(self, run: Run, already: bool) -> None:
         """Show a training, unless it diverged; that of the repository is only named."""
@@ -80,7 +80,8 @@ class TrainedModels(Terminal):
         if run.copied:
             out(f"trained already, in {run.files.path}")
             return
-        draw_history(run)
+        if not (run.folder / "learning-curve.png").exists():  # it was trained for an analysis, or elsewhere
+            draw_history(run)
         last = run.history()[-1]
         out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
         out(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")

@@ -24,7 +24,7 @@ from icl_lab.launch.announce import (
     title,
     too_long,
 )
-from icl_lab.launch.draw import draw
+from icl_lab.launch.draw import draw, draw_history
 from icl_lab.launch.parallel import Job, Orders, WorkerPool
 from icl_lab.launch.where import Where
 from icl_lab.parts import outside
@@ -224,6 +224,8 @@ def finish(run: Run, lab: Lab, tested: bool = True) -> bool:
     already = undrawn(run, lab, tested)
     if tested:
         draw(run, afresh=not already)
+    elif not already:
+        draw_history(run)
     lab.tracked.finished(run)
     return already
 

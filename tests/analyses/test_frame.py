@@ -168,7 +168,7 @@ def test_grids_come_back_from_their_files(tiny, lab):
     assert Grid.read(text).csv() == text
 
 
-def test_only_claims_about_errors_are_ratios_where_errors_span_decades():
+def test_only_claims_about_errors_are_ratios():
     linear, every = tasks.build("linear"), tasks.build("every:balance=half")
     assert (linear.log_scale, every.log_scale) == (True, False)
     assert [Deviant().scale_of(task, "") for task in (linear, every)] == ["log-ratio", "difference"]
