@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from icl_lab.analyses.attention import live
-from icl_lab.analyses.attention.live import payload
+from icl_lab.analyses.attention.live import export, payload
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 
@@ -41,6 +41,24 @@ console.log(JSON.stringify(asked.map(({ graph, inputs }) => {
   return inputs.map(each => engine.run(opened, each.map(tensor)).map(text));
 })));
 """
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _traced_once():
+    """Modules that differ in their tensors alone are traced once for all tests: a graph reads these beside it."""
+    trace, known = export.trace, []
+
+    def once(part, asked, example, limit=None):
+        what = [(name, vars(type(each)).copy(), export._constants(each)) for name, each in part.named_modules()]
+        what += [(name, tensor.shape) for name, tensor in part.state_dict().items()]
+        what += [asked, limit, *(given.shape for given in example(1))]
+        if not any(other == what for other, _ in known):
+            known.append((what, trace(part, asked, example, limit)))
+        return next(program for other, program in known if other == what)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "trace", once)
+        yield
 
 
 @pytest.fixture

@@ -33,6 +33,10 @@ OPTIONS = [
     *("lssa+reweight:p=3+gated:phi=softplus", "ssa+talking-heads", "log-n:power=2", "l1:phi=expressive"),
     *("entmax:learn=yes", "threshold:differential=no", "p-softmax:p=0.5", "top-k:k=2", "standardized:gamma=100"),
 ]
+# Together they ask for every operator that any of the package does.
+EACH = ["softmax", "log-n", "stick-breaking", "cosformer", "top-k", "qassmax", "differential", "sa-softmax", "lssa"]
+EACH += ["ssmax-free", "sigmoid", "soft-avg", "standardized", "llama4", "softpick", "ssa", "selective"]
+REST = [*(name for name in normalizers.names() if name not in EACH), *OPTIONS]
 # As a share of the largest number; looser where rounding to single precision is amplified: by a root beside a
 # threshold, by 1 + erf where it nearly vanishes, by a power that multiplies what a weight was rounded by.
 CLOSE = 1e-5
@@ -65,9 +69,8 @@ def apart(found, wanted):
     return abs(found - wanted).max() / max(abs(wanted).max(), 1e-30)
 
 
-@pytest.mark.parametrize(
-    "choice", [*normalizers.names(), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in OPTIONS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [*EACH, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in REST)])
 def test_a_graph_equals_the_normalizer_in_torch(run_graphs, choice):
     """At lengths up to beyond those of training; scores that spread, that are all equal, and in the thousands."""
     rule = learned(choice)

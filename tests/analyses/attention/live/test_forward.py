@@ -7,29 +7,25 @@ from icl_lab.model.gpt2 import TokenSpec
 
 PROMPT = [1.0, -0.5, -2.0, 0.7, 30.0, 1.0, 0.1, -1.0, -0.4, 0.3, 2.2, -1.7, 0.0, 5.0, -3.0, 1.0, 0.6]
 SHAPES = {
-    "llama": {"block": "llama"},
     "llama, norms of queries and keys, rotary": {"block": "llama", "qk_norm": True, "positions": "rotary"},
-    "norms of queries and keys": {"qk_norm": True},
-    "no norms": {"norm": False},
-    "no MLP": {"mlp": False},
-    "a norm in front": {"norm_in": True},
-    "a norm in front only": {"norm_in": True, "norm": False},
-    "tagged roles": {"roles": "tagged"},
-    "no positions": {"positions": "none"},
-    "sinusoidal": {"positions": "sinusoidal:theta=500"},
-    "rotary": {"positions": "rotary:theta=100"},
-    "rotary, stretched beyond training": {"positions": "rotary:ntk=yes"},
-    "one head": {"heads": 1, "layers": 3},
-    "odd widths": {"heads": 2, "width": 14},
+    "no norms, no positions, one head": {"norm": False, "positions": "none", "heads": 1, "layers": 3},
+    "norms in front and of queries and keys, tagged": {"norm_in": True, "qk_norm": True, "roles": "tagged"},
+    "no MLP, sinusoidal, odd widths": {
+        **{"mlp": False, "positions": "sinusoidal:theta=500", "heads": 2, "width": 14},
+    },
+    "rotary, stretched beyond training, one layer": {"positions": "rotary:ntk=yes", "layers": 1},
+    "a norm in front only": {"norm_in": True, "norm": False, "layers": 1},
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SHAPES.values(), ids=SHAPES)
 def test_models_of_any_shape(build, compute, true, apart, spec):
     model = build("ssa", sharp=1.0, **spec)
     assert max(apart(compute(model, [PROMPT])[0], true(model, PROMPT)).values()) < 1e-5
 
 
+@pytest.mark.slow
 def test_many_prompts_of_any_length(build, compute, true, apart):
     model = build("softmax", sharp=2.0)
     rng = torch.Generator().manual_seed(1)
@@ -38,26 +34,30 @@ def test_many_prompts_of_any_length(build, compute, true, apart):
     assert max(max(apart(each, true(model, p)).values()) for each, p in zip(found, prompts, strict=True)) < 1e-5
 
 
+@pytest.mark.slow
 def test_tokens_of_several_numbers(build, compute, true, apart):
-    model = build("lssa", reading=TokenSpec(3, 4, 1, 12))
+    model = build("lssa", layers=1, reading=TokenSpec(3, 4, 1, 12))
     assert max(apart(compute(model, [PROMPT[:15]])[0], true(model, PROMPT[:15])).values()) < 1e-5
 
 
+@pytest.mark.slow
 def test_tokens_that_are_whole_numbers(build, compute, true, apart):
-    model = build("softmax", reading=TokenSpec(1, 7, 1, 12, vocabulary=7))
+    model = build("softmax", layers=1, reading=TokenSpec(1, 7, 1, 12, vocabulary=7))
     tokens = [0, 6, 3, 3, 5, 1, 2]
     found, wanted = compute(model, [tokens])[0], true(model, tokens)
     assert found["outputs"].shape == (7, 7)
     assert max(apart(found, wanted).values()) < 1e-5
 
 
+@pytest.mark.slow
 def test_positions_that_were_swapped_after_training(build, compute, true, apart):
-    model = build("softmax", positions="rotary")
+    model = build("softmax", layers=1, positions="rotary")
     model.swap_positions("rotary:theta=7")
     found = compute(model, [PROMPT])[0]
     assert max(apart(found, true(model, PROMPT)).values()) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_head_that_is_off_adds_nothing(build, compute, true, apart):
     model = build("softmax")
     found = compute(model, [PROMPT], off=[[0, 1], [1, 2]])[0]
@@ -67,14 +67,16 @@ def test_a_head_that_is_off_adds_nothing(build, compute, true, apart):
     assert max(apart(found, true(model, PROMPT)).values()) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_gated_head_that_is_off_adds_nothing(build, compute, true, apart):
-    model = build("ssa+gated")
+    model = build("ssa+gated", layers=1)
     found = compute(model, [PROMPT], off=[[0, 0]])[0]
     with torch.no_grad():
         model.blocks[0].attention.project.weight[:, :8] = 0
     assert max(apart(found, true(model, PROMPT)).values()) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [[(0, 1)], [(1, 0), (1, 1), (1, 2), (1, 3)], "all"])
 @pytest.mark.parametrize("rule", ["softmax", "differential"])
 def test_patched_attention_is_that_of_a_patch_in_the_model(build, compute, true, apart, heads, rule):

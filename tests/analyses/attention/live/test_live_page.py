@@ -230,7 +230,7 @@ def test_colours_reach_to_the_largest_number_that_is_there_now(numbers):
 
 def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, tmp_path):
     settings = ["model.positions=learned:rows=90"]
-    tab = visit(write(look("softmax", means=0, settings=settings), tmp_path / "page.html"))
+    tab = visit(write(look("softmax", means=0, settings=settings, offer=""), tmp_path / "page.html"))
     tab.locator("#live-more").click()
     assert tab.input_value("#live-all") == "1, 1, -2, -1, 3, -1, 70, -1, 70"
     assert "1 example more" in tab.inner_text("#live-what")
@@ -249,7 +249,7 @@ def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, 
 
 
 def test_a_single_number_grows_into_a_prompt(visit, look, write, tmp_path):
-    tab = visit(write(look("softmax", text="5", means=0), tmp_path / "page.html"))
+    tab = visit(write(look("softmax", text="5", means=0, offer=""), tmp_path / "page.html"))
     tab.locator("#live-more").click()
     assert tab.locator("#live-tokens span").all_inner_texts() == ["x₁", "y₁", "x₂"]
     assert tab.evaluate("outputs(0).length") == 3
@@ -427,8 +427,7 @@ def test_a_change_of_numbers_leaves_the_means(numbers):
     assert "means" not in tab.inner_text("#live-what")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_a_changed_page_fits(visit, pair, width, scheme):
     tab = visit(pair[1], "#tokens=1,1,-2,-1,3,-1,700&rule0=lssa%2Breweight%3Ap%3D15&off=0.0", color_scheme=scheme)
     tab.set_viewport_size({"width": width, "height": 900})
@@ -437,7 +436,7 @@ def test_a_changed_page_fits(visit, pair, width, scheme):
 
 
 def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, laboratory, tmp_path, sharp):
-    found = look("ssa", means=0, layers="1", heads="1", last=3)
+    found = look("ssa", means=0, layers="1", heads="1", last=3, offer="")
     tab = visit(write(found, tmp_path / "page.html"))
     press(tab, "1, 1, -2, -1, 3, -1, 70, 1, 5")
     tokens = [1.0, 1, -2, -1, 3, -1, 70, 1, 5]
@@ -450,7 +449,7 @@ def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, la
 
 
 def test_tokens_that_are_no_numbers_are_not_typed(visit, look, write, tmp_path):
-    found = look("softmax", task="needle", text="random:length=12", means=0)
+    found = look("softmax", task="needle", text="random:length=12", means=0, offer="average")
     tab = visit(write(found, tmp_path / "page.html"))
     assert tab.locator("#live-tokens").is_hidden()
     assert tab.locator("#live-editing").is_hidden()
