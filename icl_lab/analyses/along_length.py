@@ -20,8 +20,7 @@ from icl_lab.analyses.findings import (
     Rows,
     StoredGrids,
     TrainedModel,
-    check_lengths,
-    drawn,
+    check_drawn,
     known,
     known_median,
 )
@@ -62,7 +61,7 @@ class AlongLength(Analysis):
         if not spec.model.attention:
             raise BadValue("a model without attention has no heads to follow.")
         for length in self.lengths:
-            _can_be_drawn(spec, length)
+            check_drawn(spec, length)
         tasks.build(spec.task).asking(spec.train.longest)
         _two_or_more(self.lengths or usual_lengths(spec))
 
@@ -157,14 +156,9 @@ def curves(grid: Grid) -> Curves:
     return grid.lines("keys", "seed", "layer", "head")
 
 
-def _can_be_drawn(spec: RunSpec, length: int) -> None:
-    check_lengths(spec, [length])
-    drawn(spec, 1, length, {})
-
-
 def _can(spec: RunSpec, length: int) -> bool:
     try:
-        _can_be_drawn(spec, length)
+        check_drawn(spec, length)
     except BadValue:
         return False
     return True

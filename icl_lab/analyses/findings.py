@@ -85,6 +85,12 @@ def check_lengths(spec: RunSpec, lengths: Iterable[int]) -> None:
     check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), tasks.build(spec.task))
 
 
+def check_drawn(spec: RunSpec, length: int) -> None:
+    """Raises ``BadValue`` where a prompt of this length cannot be drawn, or the position code has none so long."""
+    check_lengths(spec, [length])
+    drawn(spec, 1, length, {})
+
+
 def known(values: Iterable[float]) -> list[float]:
     """Returns the values that are not NaN."""
     return [value for value in values if not math.isnan(value)]

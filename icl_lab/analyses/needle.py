@@ -17,7 +17,7 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths, drawn
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_drawn
 from icl_lab.analyses.frame import Analysis, Cells, constant, option
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
@@ -73,8 +73,7 @@ class NeedleScores(Analysis):
             raise BadValue("a model without attention has no heads to score.")
         length = self.tokens(spec)
         task.check_length(length)
-        check_lengths(spec, [length])
-        drawn(spec, 1, length, {})
+        check_drawn(spec, length)
 
     def measure(self, trained: TrainedModel) -> Rows:
         """Lets the model look for needles at any depth, in prompts that all models share."""

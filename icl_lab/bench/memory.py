@@ -54,8 +54,8 @@ def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
         before = torch.cuda.memory_allocated(device)
         job()
         return max(1, torch.cuda.max_memory_allocated(device) - before)
-    told = (rule, route, tokens, torch.get_num_threads())
-    script = f"from icl_lab.bench.memory import probe; print(probe{told!r})"
+    arguments = (rule, route, tokens, torch.get_num_threads())
+    script = f"from icl_lab.bench.memory import probe; print(probe{arguments!r})"
     return float(child("-c", script))
 
 

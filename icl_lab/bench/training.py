@@ -147,8 +147,8 @@ def against_torch(bench: Bench) -> Iterator[Measurement]:
 
 def against_usual(field: str, value: str, usual: str, bench: Bench, steps: int = 2) -> Iterator[Measurement]:
     """The step with another normalizer, or a field of the model changed, in turns with the usual one, at size lite."""
-    told: list[dict[str, Any]] = [{field: each} for each in (usual, value)]
-    theirs, own = bench.alternate(*(steps_of("lite", bench.device, **each).times(steps) for each in told))
+    models: list[dict[str, Any]] = [{field: each} for each in (usual, value)]
+    theirs, own = bench.alternate(*(steps_of("lite", bench.device, **each).times(steps) for each in models))
     case, against = (each if field == "attn" else f"{field}={each}" for each in (value, usual))
     seconds = statistics.median(own) / steps
     yield bench.quotient(f"{case}, lite", against, "x as long", own, theirs, seconds=seconds)

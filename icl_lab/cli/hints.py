@@ -30,8 +30,8 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
         raise ValueError(f"there is no command '{name}' to be done next")
     command = loaded(command)
     takes = {option(parameter): parameter for parameter in command.params}
-    wanted = {name: values for name, values in _typed(context).items() if name not in OWN} | dict(changes or {})
-    said = [(parameter, value) for name, parameter in takes.items() for value in wanted.get(name, ())]
+    chosen = {name: values for name, values in _typed(context).items() if name not in OWN} | dict(changes or {})
+    said = [(parameter, value) for name, parameter in takes.items() for value in chosen.get(name, ())]
     imports = [source.given for source in outside.loaded()]
     if by_make():
         variables = {outside.VARIABLE: ",".join(imports), "PYTHON": os.environ.get("PYTHON", "")}

@@ -78,8 +78,8 @@ class LanguageModel:
         """
         from icl_lab.transformers import folder, placing
 
-        told = getattr(self.model.config, folder.KEY, None)
-        if told and attn == self.attn:
+        saved = getattr(self.model.config, folder.KEY, None)
+        if saved and attn == self.attn:
             yield
             return
         learned = {name: p.detach().clone() for name, p in self.rule_parameters.items()}
@@ -88,8 +88,8 @@ class LanguageModel:
             yield
         finally:
             placing.uninstall(self.model)
-            if told:
-                placing.place(self.model, told)
+            if saved:
+                placing.place(self.model, saved)
                 with torch.no_grad():
                     for name, p in self.rule_parameters.items():
                         p.copy_(learned[name])
@@ -110,13 +110,13 @@ def read(place: str, device: torch.device) -> LanguageModel:
     disk = OnDisk(Path(place))
     if not disk.there:
         raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
-    told = {} if disk.packed else json.loads((disk.place / "config.json").read_text())
+    config = {} if disk.packed else json.loads((disk.place / "config.json").read_text())
     silence: Any = transformers.utils.logging
     silence.set_verbosity_error()
     silence.disable_progress_bar()
     auto: Any = transformers.AutoModelForCausalLM
     try:
-        if told.get(folder.KEY):
+        if config.get(folder.KEY):
             model, missing = saved.load(auto, disk.folder, dtype=torch.float32), []
         else:
             model, found = auto.from_pretrained(
@@ -130,7 +130,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
             f"{place} has no weights for {missing[0]} and {len(missing) - 1} more: it would answer by chance."
         )
     trained = getattr(model.config, "max_position_embeddings", None) or 1024
-    attn = str(told[folder.KEY]["attn"]) if told.get(folder.KEY) else "softmax"
+    attn = str(config[folder.KEY]["attn"]) if config.get(folder.KEY) else "softmax"
     return LanguageModel(disk.name, model.to(device).eval(), _tokenizer(disk), attn, int(trained), _limit(model))
 
 

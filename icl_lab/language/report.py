@@ -132,13 +132,13 @@ def _needle_table(attns: Sequence[str], asked: Needles, answers: Answers) -> lis
     for attn in attns:
         shares = [_share(answers.needles, attn, context) for context in asked.contexts]
         ends = [wilson(round(share * cells), cells) for share in shares]
-        told = [f"{share:.2f} [{low:.2f}, {high:.2f}]" for share, (low, high) in zip(shares, ends, strict=True)]
+        missed = [md.interval(share, *each, ".2f") for share, each in zip(shares, ends, strict=True)]
         scores: dict[tuple[int, int], list[float]] = {}
         for each in answers.heads:
             if each["attn"] == attn:
                 scores.setdefault((each["layer"], each["head"]), []).append(each["value"])
         (layer, head), values = max(scores.items(), key=lambda item: sum(item[1]))
-        rows.append([f"`{attn}`", *told, f"{layer}.{head}: {sum(values) / len(values):.2f}"])
+        rows.append([f"`{attn}`", *missed, f"{layer}.{head}: {sum(values) / len(values):.2f}"])
     return text + md.table(["normalizer", *(f"{context:,} tokens" for context in asked.contexts), "best head"], rows)
 
 

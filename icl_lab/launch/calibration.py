@@ -96,14 +96,11 @@ def _answers(workers: Sequence[Worker], words: bytes) -> list[bytes]:
 
 def _key(spec: RunSpec) -> str:
     """The machine, and what the time of a step depends on."""
-    names = [line.partition(":")[2].strip() for line in _lines(CPUINFO) if line.startswith("model name")]
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     machine = [environment.machine_class(), (names or [platform.processor()])[0], f"torch {torch.__version__}"]
     size = [spec.task, spec.attn, spec.model, spec.train.batch, spec.train.longest]
     return f"{', '.join(machine)} | {files.sha256(repr(size).encode())[:12]}"
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def _kept() -> dict[str, dict[str, float]]:
@@ -115,5 +112,4 @@ def _kept() -> dict[str, dict[str, float]]:
 
 def _keep(found: Mapping[str, Mapping[str, float]]) -> None:
     with suppress(OSError):  # without a home to write to, it is measured each time
-        place().parent.mkdir(parents=True, exist_ok=True)
         files.publish(place(), json.dumps(found, indent=1, sort_keys=True).encode())

@@ -82,20 +82,18 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         check_importable([run for run in mine if not run.finished])
     tell_changes(mine, lab.say)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
-    if not tested and not where.force:
+    if tested:
+        tell_evidence([run for run in mine if run.finished], lab.say)
+    elif not where.force:
         for run in filter(clock.done, mine):
             where.reporter.finished(run, True)
         mine = [run for run in mine if not clock.done(run)]
-    elif tested:
-        tell_evidence([run for run in mine if run.finished], lab.say)
     left = [run for run in mine if not clock.done(run)]
     seeds = Counter(run.spec.hash for run in left)
     if not where.remote:  # what it takes elsewhere nobody knows here
         together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
-    asked, where = where, allocated(where, left, lab, clock)
-    if where.jobs != asked.jobs and where.parallel:  # with fewer threads each, steps take longer
-        clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
+    asked, (where, clock) = where, allocated(where, left, lab, clock)
     if where.dry_run:
         rehearse(mine, lab, clock, where)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
@@ -106,7 +104,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     if where.force:
         for run in mine:
             restart(run, lab)
-        where = allocated(asked, mine, lab, clock)
+        where, clock = allocated(asked, mine, lab, clock)
     before = {run.place for run in mine if clock.done(run)}
     copied = {run.place for run in mine if run.place in before and run.copied}
     workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
@@ -152,16 +150,21 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     return not left
 
 
-def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> Where:
-    """Return the same with the number of runs at once that this machine does best, where none was asked for."""
+def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> tuple[Where, Clock]:
+    """Return the same with the number of runs at once that this machine does best, where none was asked for.
+
+    With fewer threads each their steps take longer, so that the clock is another one.
+    """
     if where.jobs is not None or where.remote or where.stack:
-        return where
+        return where, clock
     try:
         check_importable(left)
     except BadValue:
-        return where  # one after another, in this process
+        return where, clock  # one after another, in this process
     number = allocation.runs_at_once(left, lab.device, clock, lab.say)
-    return replace(where, jobs=number, progress=where.reporter)
+    if number > 1:
+        clock = Clock(lab.device, clock.tested, lab.stopping, allocation.share(number))
+    return replace(where, jobs=number, progress=where.reporter), clock
 
 
 def threads_alone(left: Sequence[Run], where: Where, lab: Lab, clock: Clock) -> int:

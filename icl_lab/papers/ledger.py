@@ -100,9 +100,7 @@ def interval_words(row: Row) -> str:
     """
     values = [float(row[name] or "nan") for name in ("effect", "low", "high")]
     effect, low, high = map(math.exp, values) if row["scale"] == "log-ratio" else values
-    if math.isnan(effect):
-        return ""
-    return f"{effect:.3g}" + (f" [{low:.3g}, {high:.3g}]" if not math.isnan(low) else "")
+    return "" if math.isnan(effect) else md.interval(effect, low, high)
 
 
 def size_words(row: Row) -> str:

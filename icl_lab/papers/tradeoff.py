@@ -170,7 +170,7 @@ def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> s
         *md.head(["normalizer", *(side.words for side in SIDES.values()), "seeds"]),
     ]
     for point in _best_first(points):
-        cells = [_words(point.span(side)) for side in SIDES]
+        cells = [md.interval(*point.span(side)) for side in SIDES]
         text.append(md.row([f"`{point.rule}`", *cells, ", ".join(str(point.sides[side].seeds) for side in SIDES)]))
     if len(points) > 2:
         text += ["", f"Spearman's correlation over {len(points)} normalizers:", ""]
@@ -200,11 +200,6 @@ def _best_first(points: Sequence[Point]) -> list[Point]:
 def _mean(values: Sequence[float]) -> Effect:
     """The mean over seeds with Student's interval."""
     return paired([0.0] * len(values), list(values), "difference")
-
-
-def _words(span: tuple[float, float, float]) -> str:
-    middle, low, high = span
-    return f"{middle:.3g}" if math.isnan(low) else f"{middle:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def _row(point: Point) -> dict[str, str | float]:

@@ -104,9 +104,9 @@ class Endpoint:
             follow_redirects=False,
             headers={"Accept-Encoding": "identity"},
         )
-        told: dict[str, Any] = {"api_key": key.strip() or NO_KEY, "http_client": http, "timeout": timeout}
+        settings: dict[str, Any] = {"api_key": key.strip() or NO_KEY, "http_client": http, "timeout": timeout}
         try:
-            self._client = openai.AsyncOpenAI(base_url=options.server, **told)
+            self._client = openai.AsyncOpenAI(base_url=options.server, **settings)
         except httpx2.InvalidURL as error:
             raise BadValue(f"the address of the server cannot be read: {printable(str(error))}") from None
 

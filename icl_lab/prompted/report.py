@@ -58,14 +58,14 @@ def make_report(
         tag = f", {digits} decimal{'s' * (digits != 1)}" if several else ""
         lines += [*_table(study, grid.where(digits=digits) if several else grid, tag), ""]
     lines += [line for note in _notes(study, found, price) for line in (note, "")]
-    told = "A language model that reads the test prompts of trained models as text."
+    about = "A language model that reads the test prompts of trained models as text."
     options = list(page.asked(study.recorded_options))
     return lines, {
         "grid.csv": grid.csv(),
         "answers.csv": csv_text(list(found.answers[0]), found.answers),
         "record.jsonl": record.lines({question.key for question in study.questions()}),
         **({"errors.safetensors": found.errors.encoded()} if found.errors.cells else {}),
-        "report.html": page.document(lines[0].removeprefix("# "), told, "", options, lines[1:], {}, command),
+        "report.html": page.document(lines[0].removeprefix("# "), about, "", options, lines[1:], {}, command),
     }
 
 
@@ -139,8 +139,8 @@ def _views(
     gap = ~there & ~errors.isnan()
     mean = errors.where(there, torch.nan).nanmean(1, keepdim=True)
     views = suite.views(torch.where(gap, mean, errors), prompt, **shift)
-    told = settled if study.speech.last else {*settled, *study.speech.means}
-    return {name: v for name, v in views.items() if name in told and name.startswith(study.prefix)}
+    metrics = settled if study.speech.last else {*settled, *study.speech.means}
+    return {name: v for name, v in views.items() if name in metrics and name.startswith(study.prefix)}
 
 
 def _columns(prompt: Prompt, errors: Tensor, places: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ docs/speed.md holds it beside measured peaks.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -211,15 +210,13 @@ def test_seconds(spec: RunSpec, device: torch.device) -> float:
     few = max(1, min(spec.test.prompts, FEW // task.tokens(lengths[-1]) ** 2))
     tokens = task.sample(stream(0, "estimate"), few, lengths[-1]).to(device).tokens
 
-    def one() -> float:
-        began = time.monotonic()
+    def one() -> None:
         model(tokens, answers=task.answers).cpu()
-        return time.monotonic() - began
 
     one()
     passes = 1.0 if task.prefixes and model.prefix_consistent else sum(lengths) / lengths[-1]
     sets = len(spec.test.shifts()) * (len(task.suites()) if spec.test.draws == "ours" else 1)
-    return min(one() for _ in range(2)) * sets * passes * spec.test.prompts / few
+    return min(environment.seconds(one, device) for _ in range(2)) * sets * passes * spec.test.prompts / few
 
 
 def examples(spec: TrainSpec, since: int = 0) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from icl_lab import markdown as md
 from icl_lab.comparison.statistics import Effect
 from icl_lab.comparison.study import Study
 from icl_lab.errors import BadValue
@@ -75,8 +76,7 @@ class Comparison:
         return [float(f"{value:.4g}") if math.isfinite(value) else None for value in back]
 
     def _words(self, effect: Effect) -> str:
-        value, low, high = effect.ratio if self.ratio else (effect.effect, effect.low, effect.high)
-        return f"{value:.3g}" + ("" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]")
+        return md.interval(*(effect.ratio if self.ratio else (effect.effect, effect.low, effect.high)))
 
 
 def against_baseline(name: str, finished: Finished, preset: str) -> Comparison | None:

@@ -16,7 +16,7 @@ def nats(outputs: Tensor, prompt: Prompt) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, symbols: Tensor) -> Tensor:
-    """Logits (b t c) and the symbols wanted (b t) -> the cross-entropy of each in nats, (b t).
+    """Logits (b t c) and the target symbols (b t) -> the cross-entropy of each in nats, (b t).
 
     Rows of logits, not columns: a token's loss then has the same bits whatever the length of its prompt.
     """

@@ -100,7 +100,7 @@ def test_threads_are_chosen_for_a_long_run_that_is_alone(machine, tmp_path):
 def test_what_is_asked_for_is_done(machine, tmp_path, asked, wanted):
     machine()
     lab, where = Lab(Store(tmp_path), CPU, print), icl.Where(results=tmp_path, **asked)
-    found = allocated(where, runs(tmp_path, 20), lab, Clock(CPU))
+    found, _ = allocated(where, runs(tmp_path, 20), lab, Clock(CPU))
     assert found.jobs == wanted
     assert found.reporter is where.reporter
 
@@ -116,7 +116,7 @@ def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
     class Mine(Softmax):
         """Softmax, defined here."""
 
-    assert allocated(where, runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU)).jobs is None
+    assert allocated(where, runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU))[0].jobs is None
 
 
 @pytest.mark.slow

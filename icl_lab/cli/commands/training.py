@@ -12,8 +12,11 @@ from icl_lab.cli.output import out
 from icl_lab.errors import RunFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from icl_lab.launch.plan import RunPlan
     from icl_lab.launch.where import Where
+    from icl_lab.runs.run import Run
 
 
 @click.command()
@@ -35,8 +38,7 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
         if shown.done:
             close(shown.done)
             tell_repeat(shown.done)
-    if lost := sum(bool(run.diverged) for run in shown.done):
-        raise RunFailed(f"{lost} of {len(shown.done)} trainings diverged, see above; there is no model of them.")
+    _check_diverged(shown.done)
 
 
 @click.command()
@@ -73,8 +75,7 @@ def train(plan: "RunPlan", where: "Where") -> None:
     with here.session() as lab:
         runs = plan.runs(lab.store)
         complete(runs, lab, here, tested=False)
-    if lost := sum(bool(run.diverged) for run in runs):
-        raise RunFailed(f"{lost} of {len(runs)} trainings diverged, see above; there is no model of them.")
+    _check_diverged(runs)
     if not where.dry_run:
         out(f"next: {then('sweep')}")
 
@@ -94,3 +95,8 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     with where.session() as lab:
         made = study.ablate(plan, lab, where)
     tell(made.text, made.folder, made.files, "report.html")
+
+
+def _check_diverged(runs: "Sequence[Run]") -> None:
+    if lost := sum(bool(run.diverged) for run in runs):
+        raise RunFailed(f"{lost} of {len(runs)} trainings diverged, see above; there is no model of them.")
