@@ -11,17 +11,19 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.rows import Bench, Measurement, child
+from icl_lab.launch.calibration import measured
 from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.pipeline import subject
 from icl_lab.rng import stream
 from icl_lab.runs.measure import BLOCK, TestSpec, draw, measure, summary
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Task
 
 LENGTHS = tuple(float(length) for length in range(10, 201, 10))
 PROMPTS, SIGMAS, METRIC = 64, (1.0, 5.0), "mse-code"
 SEEDS = 4
-STEPS = 200  # of each of these runs: long against the start of its process
+STEPS = 1000  # of each of these runs: long against the start of its process
 STARTS = {
     "python": ("-c", "pass"),
     "import torch": ("-c", "import torch"),
@@ -75,7 +77,32 @@ def by_hand(model: GPT2, task: Task, test: TestSpec, device: torch.device) -> to
 
 
 def jobs(bench: Bench) -> Iterator[Measurement]:
-    """Yields how long ``icl-lab sweep`` takes with ``--jobs 1`` over that of other ways: two at once, on a GPU more."""
+    """Yields the steps a second of all runs at once over those of one run, and the same for whole commands."""
+    if bench.device.type != "cuda":
+        yield from _divisions(bench)
+    yield from _sweeps(bench)
+
+
+def _divisions(bench: Bench) -> Iterator[Measurement]:
+    """Each division of the threads among runs; of linear: over so many times one run with as many threads alone."""
+    spec, threads = resolve("linear", "softmax", "lite"), torch.get_num_threads()
+    shares = {number: threads // number for number in range(1, threads + 1) if threads % number == 0}
+    together, alone = [], []
+    for _ in bench.counted(range(bench.pairs), lambda each: f"division {each + 1}"):
+        together.append(measured(spec, shares))
+        alone.append({share: measured(spec, {1: share})[1] for share in shares.values()})
+    for number, share in shares.items():
+        if number == 1:
+            continue
+        case, times = f"{number} runs, threads each: {share}", [1 / rates[number] for rates in together]
+        one = [1 / rates[1] for rates in together]
+        yield bench.quotient(case, f"1 run, threads: {threads}", "x the steps a second", one, times)
+        linear = [1 / (number * rates[share]) for rates in alone]
+        yield bench.quotient(case, f"{number} x 1 run, threads: {share}", "of linear", linear, times)
+
+
+def _sweeps(bench: Bench) -> Iterator[Measurement]:
+    """Whole commands: ``icl-lab sweep --jobs 1`` against other ways; on a CPU two at once, on a GPU more."""
     names, fresh = ["--jobs 1", "--jobs 2"], count()
     if bench.device.type == "cuda":
         # A process of its own for each seed shares the GPU; one stack fills it from one.

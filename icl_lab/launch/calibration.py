@@ -40,11 +40,26 @@ def throughput(spec: RunSpec, threads: Mapping[int, int], say: Callable[[str], o
     if not rates.keys() >= set(names.values()):
         free = os.getloadavg()[0] < BUSY
         say("measuring how many runs at once are fastest on this machine: a few seconds")
-        measured = _measured(spec, threads)
-        rates = rates | {names[number]: rate for number, rate in measured.items()}
-        if free and all(measured.values()):
+        found = measured(spec, threads)
+        rates = rates | {names[number]: rate for number, rate in found.items()}
+        if free and all(found.values()):
             _keep(kept | {key: rates})
     return {number: rates[name] for number, name in names.items()}
+
+
+def measured(spec: RunSpec, threads: Mapping[int, int]) -> dict[int, float]:
+    """Measure what ``throughput`` returns, whatever the cache holds; 0 for all if a process does not start."""
+    orders, pipe = pickle.dumps((spec, outside.orders())), subprocess.PIPE
+    workers = [Worker(WORKER, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) for _ in range(max(threads))]
+    try:
+        if b"" in _answers(workers, orders):
+            return dict.fromkeys(threads, 0.0)
+        asked = {number: _answers(workers[:number], b"%d\n" % each) for number, each in threads.items()}
+        return {number: math.fsum(float(answer or 0) for answer in answers) for number, answers in asked.items()}
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
 
 
 def place() -> Path:
@@ -68,20 +83,6 @@ def main() -> None:
             step()
             steps += 1
         print(steps / passed, file=answers, flush=True)
-
-
-def _measured(spec: RunSpec, threads: Mapping[int, int]) -> dict[int, float]:
-    orders, pipe = pickle.dumps((spec, outside.orders())), subprocess.PIPE
-    workers = [Worker(WORKER, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) for _ in range(max(threads))]
-    try:
-        if b"" in _answers(workers, orders):
-            return dict.fromkeys(threads, 0.0)
-        asked = {number: _answers(workers[:number], b"%d\n" % each) for number, each in threads.items()}
-        return {number: math.fsum(float(answer or 0) for answer in answers) for number, answers in asked.items()}
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.communicate()
 
 
 def _answers(workers: Sequence[Worker], words: bytes) -> list[bytes]:

@@ -351,13 +351,29 @@ def test_balanced_errors_are_all_looked_at(monkeypatch):
 def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     asked = []
     monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
-    (row,) = bench.measure("jobs", quick[0])
+    monkeypatch.setattr(runs, "measured", lambda spec, threads: dict.fromkeys(threads, 1.0))
+    (row,) = (row for row in bench.measure("jobs", quick[0]) if row.case.startswith("4 seeds"))
     sweeps = [words for words in asked if "sweep" in words]
     numbers = [words[words.index("--jobs") + 1] for words in sweeps]
     assert numbers == ["1", "2"]
     folders = {words[words.index("--results") + 1] for words in sweeps}
     assert len(folders) == 2, "a run that is there already costs nothing"
     assert (row.part, row.unit) == ("jobs", "x as fast")
+
+
+def test_divisions_are_held_against_one_run_and_against_linear(monkeypatch):
+    """Steps a second by hand: 30 together with 2 threads each, 4 threads alone 20, 2 threads alone 25."""
+    rates = {(1, 4): 20.0, (2, 2): 30.0, (4, 1): 40.0, (1, 2): 25.0, (1, 1): 16.0}
+    monkeypatch.setattr(runs, "measured", lambda spec, threads: {n: rates[n, each] for n, each in threads.items()})
+    monkeypatch.setattr(runs, "_sweeps", lambda bench: iter(()))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    rows = runs.jobs(Bench(CPU, pairs=1))
+    assert [(row.case, row.against, row.unit, pytest.approx(row.ratio)) for row in rows] == [
+        ("2 runs, threads each: 2", "1 run, threads: 4", "x the steps a second", 1.5),
+        ("2 runs, threads each: 2", "2 x 1 run, threads: 2", "of linear", 0.6),
+        ("4 runs, threads each: 1", "1 run, threads: 4", "x the steps a second", 2.0),
+        ("4 runs, threads each: 1", "4 x 1 run, threads: 1", "of linear", 0.625),
+    ]
 
 
 def test_on_a_gpu_the_stack_is_held_against_processes(monkeypatch):

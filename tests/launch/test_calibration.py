@@ -21,7 +21,7 @@ def measured(monkeypatch, tmp_path):
     monkeypatch.setattr(calibration, "place", lambda: tmp_path / "icl_lab" / "calibration.json")
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.0, 0.0))
     monkeypatch.setattr(
-        calibration, "_measured", lambda spec, threads: met.append(dict(threads)) or {n: 10.0 * n for n in threads}
+        calibration, "measured", lambda spec, threads: met.append(dict(threads)) or {n: 10.0 * n for n in threads}
     )
     return met
 
@@ -56,7 +56,7 @@ def test_nothing_is_kept_of_a_busy_machine(measured, monkeypatch):
 
 
 def test_a_measurement_without_an_answer_is_not_kept(measured, monkeypatch):
-    monkeypatch.setattr(calibration, "_measured", lambda spec, threads: {1: 5.0, 2: 0.0})
+    monkeypatch.setattr(calibration, "measured", lambda spec, threads: {1: 5.0, 2: 0.0})
     assert ask({1: 2, 2: 1}) == ({1: 5.0, 2: 0.0}, True)
     assert ask({1: 2, 2: 1})[1]
 
@@ -92,7 +92,7 @@ for line in sys.stdin.buffer:
 
 def answering(monkeypatch, code):
     monkeypatch.setattr(calibration, "WORKER", (sys.executable, "-c", code))
-    return calibration._measured(SPEC, {1: 4, 2: 2, 4: 1})
+    return calibration.measured(SPEC, {1: 4, 2: 2, 4: 1})
 
 
 def test_all_processes_are_asked_and_summed(monkeypatch):
