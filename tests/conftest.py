@@ -1,5 +1,7 @@
 """One thread for everything: tiny tensors gain nothing from two, and results must not hang on the machine."""
 
+import contextlib
+import functools
 import importlib.util
 import os
 import shutil
@@ -38,6 +40,20 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker(f"quarter{crc32(item.nodeid.encode()) % 4}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _asked_once():
+    """The commit of this checkout and the versions of packages stay as they are while tests run."""
+    from icl_lab import version
+    from icl_lab.runs import environment
+
+    git = version._git
+    here = functools.cache(functools.partial(git, version.HERE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(version, "_git", lambda at, *words: here(*words) if at == version.HERE else git(at, *words))
+        patch.setattr(environment, "versions", functools.cache(environment.versions))
+        yield
 
 
 @pytest.fixture
@@ -89,9 +105,9 @@ def run(monkeypatch, capsys, tmp_path):
         signal.signal(number, handler)
 
 
-@pytest.fixture
-def quick_pictures(monkeypatch):
-    """For tests that look at no picture: each is drawn, and written as one pixel, which takes seconds off a page."""
+@pytest.fixture(scope="session")
+def one_pixel():
+    """Within it each picture is drawn, and written as one pixel, which takes seconds off a page."""
     from matplotlib.figure import Figure
     from PIL import Image
 
@@ -101,7 +117,20 @@ def quick_pictures(monkeypatch):
         else:
             file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
 
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    @contextlib.contextmanager
+    def within():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Figure, "savefig", savefig)
+            yield
+
+    return within
+
+
+@pytest.fixture
+def quick_pictures(one_pixel):
+    """For tests that look at no picture."""
+    with one_pixel():
+        yield
 
 
 @pytest.fixture
