@@ -181,3 +181,17 @@ def browser():
         browser = driver.chromium.launch(executable_path=chromium, args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def new_tab(browser):
+    """Opens a tab. Those of the same options share a context, which takes as long to make as a page to open."""
+    contexts = {}
+
+    def call(**options):
+        key = repr(sorted(options.items()))
+        if key not in contexts:
+            contexts[key] = browser.new_context(**options)
+        return contexts[key].new_page()
+
+    return call
