@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -33,6 +34,14 @@ RESULTS = (
     "site",
     *("theory", "saturation", "probe", "probe-pairs", "heads", "ablate", "boundary", "attention", "report"),
 )
+
+
+gc.disable()  # ten thousand tests are collected, and looked through by no collection of garbage after it
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
