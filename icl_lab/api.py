@@ -168,7 +168,7 @@ def attention(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     quiet = icl.Where(results=folder, progress=False)
     ...     run = icl.sweep("linear", "ssa", "smoke", {"train.steps": 5}, where=quiet)
-    ...     shown = icl.attention(run, [1, -2, 3, 70], means=0, where=quiet)
+    ...     shown = icl.attention(run, [1, -2, 3, 70], means=0, live=0, where=quiet)
     ...     shown._repr_html_()[:7], shown.page().path.name
     ('<iframe', 'attention.html')
     """

@@ -1,5 +1,8 @@
 """One thread for everything: tiny tensors gain nothing from two, and results must not hang on the machine."""
 
+import contextlib
+import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -33,11 +36,33 @@ RESULTS = (
 )
 
 
+gc.disable()  # ten thousand tests are collected, and looked through by no collection of garbage after it
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items):
     """Each exhaustive test belongs to a quarter of them by its name alone: CI takes one quarter a commit."""
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker(f"quarter{crc32(item.nodeid.encode()) % 4}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _asked_once():
+    """The commit of this checkout and the versions of packages stay as they are while tests run."""
+    from icl_lab import version
+    from icl_lab.runs import environment
+
+    git = version._git
+    here = functools.cache(functools.partial(git, version.HERE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(version, "_git", lambda at, *words: here(*words) if at == version.HERE else git(at, *words))
+        patch.setattr(environment, "versions", functools.cache(environment.versions))
+        yield
 
 
 @pytest.fixture
@@ -89,9 +114,9 @@ def run(monkeypatch, capsys, tmp_path):
         signal.signal(number, handler)
 
 
-@pytest.fixture
-def quick_pictures(monkeypatch):
-    """For tests that look at no picture: each is drawn, and written as one pixel, which takes seconds off a page."""
+@pytest.fixture(scope="session")
+def one_pixel():
+    """Within it each picture is drawn, and written as one pixel, which takes seconds off a page."""
     from matplotlib.figure import Figure
     from PIL import Image
 
@@ -101,7 +126,20 @@ def quick_pictures(monkeypatch):
         else:
             file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
 
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    @contextlib.contextmanager
+    def within():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Figure, "savefig", savefig)
+            yield
+
+    return within
+
+
+@pytest.fixture
+def quick_pictures(one_pixel):
+    """For tests that look at no picture."""
+    with one_pixel():
+        yield
 
 
 @pytest.fixture
@@ -152,3 +190,17 @@ def browser():
         browser = driver.chromium.launch(executable_path=chromium, args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def new_tab(browser):
+    """Opens a tab. Those of the same options share a context, which takes as long to make as a page to open."""
+    contexts = {}
+
+    def call(**options):
+        key = repr(sorted(options.items()))
+        if key not in contexts:
+            contexts[key] = browser.new_context(**options)
+        return contexts[key].new_page()
+
+    return call

@@ -1,6 +1,7 @@
 """The architecture: folders lie on floors, imports point down, and each outside library enters by its door."""
 
 import ast
+import functools
 from pathlib import Path
 
 import icl_lab
@@ -114,13 +115,16 @@ def imports(path):
             yield from (f"{module}.{alias.name}" for alias in node.names) if module == "icl_lab" else [module]
 
 
-IMPORTS = {path: list(imports(path)) for path in modules()}
+@functools.cache
+def all_imports():
+    """The modules of the package, and what each imports."""
+    return {path: list(imports(path)) for path in modules()}
 
 
 def test_imports_point_down():
-    assert {part(path) for path in IMPORTS} <= set(FLOOR), "a package has no floor yet; give it one in this file"
+    assert {part(path) for path in all_imports()} <= set(FLOOR), "a package has no floor yet; give it one in this file"
     found = []
-    for path, names in IMPORTS.items():
+    for path, names in all_imports().items():
         here = part(path)
         for name in names:
             there = name.split(".")[1] if name.startswith("icl_lab.") else ""
@@ -131,7 +135,7 @@ def test_imports_point_down():
 
 def test_files_of_an_open_family_know_no_sibling():
     found = []
-    for path, names in IMPORTS.items():
+    for path, names in all_imports().items():
         if part(path) not in OPEN:
             continue
         family, own = path.relative_to(ROOT).parts[0], path.relative_to(ROOT).parts[1].removesuffix(".py")
@@ -144,7 +148,7 @@ def test_files_of_an_open_family_know_no_sibling():
 
 def test_each_library_enters_by_its_door():
     found = []
-    for path, names in IMPORTS.items():
+    for path, names in all_imports().items():
         used = {name.split(".")[0] for name in names}
         found += [
             f"{path.relative_to(ROOT)} may not import {library}"
@@ -159,7 +163,7 @@ def test_each_library_enters_by_its_door():
 def test_runs_draw_nothing_and_only_stores_know_the_archive():
     keepers = {"store.py", "archiving.py", "verify.py"}
     for path in (ROOT / "runs").glob("*.py"):
-        used = {".".join(name.split(".")[:2]) for name in IMPORTS[path]}
+        used = {".".join(name.split(".")[:2]) for name in all_imports()[path]}
         assert "icl_lab.figures" not in used, path
         assert "icl_lab.evidence" not in used or path.name in keepers, path
 

@@ -55,10 +55,10 @@ def test_hostile_words_stay_words(tiny, lab, where):
 
 
 @pytest.mark.slow
-def test_the_page_fits_a_telephone(tiny, lab, tmp_path, browser):
+def test_the_page_fits_a_telephone(tiny, lab, tmp_path, new_tab):
     wide = ["| rule |" + " x |" * 40, "| --- |" + " --- |" * 40, "| ssa |" + " 0.123 |" * 40]
     (tmp_path / "report.html").write_text(made(tiny, lab, lines=wide))
-    tab = browser.new_page(viewport={"width": 420, "height": 800})
+    tab = new_tab(viewport={"width": 420, "height": 800})
     tab.goto((tmp_path / "report.html").as_uri())
     assert tab.evaluate("document.documentElement.scrollWidth") <= 420
     tab.close()

@@ -18,6 +18,8 @@ from icl_lab.analyses.probe import Probe
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.model.gpt2 import GPT2
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 WHO, WHAT = ["task", "attn", "preset", "spec", "seed"], ["metric", "value", "stderr", "count"]
 NEEDLE = ("needle:alphabet=4,keys=2", "test.axes.length=32,48", "test.axes.depth=50")
 LINEAR, EVERY = ("linear", "test.axes.sigma_x=1,3", "test.axes.sigma_f=1"), ("every:balance=half",)

@@ -23,10 +23,11 @@ def place(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def stock(tmp_path_factory):
+def stock(tmp_path_factory, one_pixel):
     """Two seeds of two normalizers and their comparison, trained once."""
     place = tmp_path_factory.mktemp("stock") / "results"
-    icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=2, where=quiet(place))
+    with one_pixel():
+        icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=2, where=quiet(place))
     return place
 
 

@@ -1,6 +1,7 @@
 """Comparisons and analyses from Python: the files of the command line, and how they show themselves."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ def test_workers_make_the_same(compared, place, tmp_path):
     assert alone.effects().equals(together.effects())
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("stocked", "quick_pictures")
 def test_the_table_of_a_comparison(compared):
     study = compared()
     table = study.table()
@@ -92,7 +93,7 @@ def test_figures_by_name(compared):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("stocked", "quick_pictures")
 def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
     run = swept()
     answer = icl.deviant(run, prompts=64, where=quiet())
@@ -154,20 +155,20 @@ def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
 
 @pytest.mark.usefixtures("stocked", "quick_pictures")
 def test_an_analysis_written_again_by_force_repeats_no_training(swept, monkeypatch):
-    run = swept()
+    run, where = swept(), icl.Where(progress=False, name="mine")
     monkeypatch.setattr("icl_lab.pipeline.train", None)
-    icl.boundary(run, contexts=16, where=icl.Where(progress=False, name="mine"))
+    icl.deviant(run, prompts=16, where=where)
     with pytest.raises(LabError, match="mine"):
-        icl.boundary(run, contexts=17, where=icl.Where(progress=False, name="mine"))
-    answer = icl.boundary(run, contexts=17, where=icl.Where(progress=False, name="mine", force=True))
+        icl.deviant(run, prompts=17, where=where)
+    answer = icl.deviant(run, prompts=17, where=replace(where, force=True))
     assert answer.folder.name == "mine"
-    assert study_folder.read(answer.folder).options["contexts"] == 17
+    assert study_folder.read(answer.folder).options["prompts"] == 17
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("stocked", "quick_pictures")
 def test_attention_shows_itself_in_a_frame(swept):
     run = swept()
-    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, where=quiet())
+    answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, live=0, where=quiet())
     shown = answer._repr_html_()
     assert re.fullmatch(r'<iframe title="attention" style="[^"]*" srcdoc="[^"]*"></iframe>', shown, re.DOTALL)
     assert "require" not in shown.replace("requires", "")
@@ -212,7 +213,7 @@ def test_what_is_shown_in_a_notebook_is_escaped(swept, compared, tmp_path):
     run = swept(results=place)
     study = compared(results=place)
     answer = icl.deviant(run, prompts=64, where=quiet())
-    page = icl.attention(run, prompt=[1, 2, 3], means=0, where=quiet())
+    page = icl.attention(run, prompt=[1, 2, 3], means=0, live=0, where=quiet())
     for shown in (run, Runs([run]), study, study.page(), answer, page, run.grid):
         html = shown._repr_html_()
         assert "<img src=x" not in html
@@ -229,7 +230,7 @@ def test_markdown_is_shown_as_text():
     assert "<b>&lt;img" in html
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("stocked", "quick_pictures")
 def test_plain_reprs_are_one_line(swept, compared):
     run, study = swept(), compared()
     answer = icl.deviant(run, prompts=64, where=quiet())

@@ -14,6 +14,8 @@ from icl_lab.launch import reporter
 from icl_lab.runs import environment
 from tests.api.conftest import SMALL, contents, options, quiet
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 RUN = ["--task", "linear", "--preset", "smoke", *options()]
 TIMED = ("env.json", "manifest.json")  # when, and the checksum of that
 CELL = '''

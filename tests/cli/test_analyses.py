@@ -11,6 +11,8 @@ from icl_lab.cli.commands.analyses import command
 from icl_lab.cli.imports import DeferredAnalysis
 from icl_lab.cli.main import cli
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SETTINGS = ("model.width=16", "train.steps=30", "train.batch=8", "test.axes.length=5,12")
 TINY = ("--preset", "smoke", *(word for setting in SETTINGS for word in ("--set", setting)))
 

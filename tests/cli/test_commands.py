@@ -14,7 +14,7 @@ from icl_lab.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
-SMALL = ["--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"]
+SMALL = ["--set", "train.steps=10", "--set", "train.batch=8", "--set", "test.prompts=64"]
 
 
 def sweep(*words):
@@ -27,7 +27,7 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     assert code == 0
     first = err.splitlines()[0]
     assert all(
-        word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "40 steps", "about")
+        word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "10 steps", "about")
     )
     assert "sigma_x down, sigma_f across" in out
     assert "reference:least-squares" in out
@@ -407,7 +407,8 @@ FIGURE_2 = ["attention", "--prompt", "1,-2,3,70", "--means", "2"]
 def test_attention_from_the_command_line(run, tmp_path):
     """From nothing to a page; then by the folders of the runs, with the same numbers."""
     which = ["--task", "every", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
-    code, out, _ = run(*FIGURE_2, *which)
+    which += ["--set", "model.layers=1"]
+    code, out, _ = run(*FIGURE_2, *which, "--offer", "average")
     assert code == 0
     assert "| x₄ = 70 | False |" in out
     assert "; the truth is False. The last query has its greatest weight" in out

@@ -216,18 +216,11 @@ def tried(examples):
     )
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids="-".join)
-@given(data=st.data())
-@tried(2)
-def test_no_option_of_any_command_is_answered_by_a_traceback(path, idle, monkeypatch, data):
-    feed(path, idle, monkeypatch, data)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 @given(data=st.data())
-@tried(6)
-def test_nor_are_more_words(path, idle, monkeypatch, data):
+@tried(3)
+def test_no_option_of_any_command_is_answered_by_a_traceback(path, idle, monkeypatch, data):
     feed(path, idle, monkeypatch, data)
 
 
@@ -236,7 +229,7 @@ def test_nor_are_more_words(path, idle, monkeypatch, data):
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 @given(data=st.data())
 @tried(10)
-def test_nor_are_many_more_words(path, idle, monkeypatch, data):
+def test_nor_are_more_words(path, idle, monkeypatch, data):
     feed(path, idle, monkeypatch, data)
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = [f"--set={each}" for each in ("train.steps=5", "train.batch=8", "model.width=16", "model.heads=2",
                                       "test.prompts=64", "test.axes.length=5,12", "test.axes.sigma_f=1,2")]  # fmt: skip
 WORDS = "not learned: error"

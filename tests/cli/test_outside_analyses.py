@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 ROOT = Path(__file__).parents[2]
 SPREAD = '''"""How far answers spread."""
 

@@ -22,7 +22,7 @@ WRONG = SQUARE.replace(
     "    def warp(self, z: Tensor, n: Tensor) -> Tensor:", "    def warp(self, z, n):\n        n = len(z)"
 ).replace("self.c * z", "self.c * z * z.shape[-1]")
 SMALL = [
-    *("--preset", "smoke", "--set", "train.steps=40", "--set", "train.batch=8", "--set", "test.prompts=64"),
+    *("--preset", "smoke", "--set", "train.steps=10", "--set", "train.batch=8", "--set", "test.prompts=64"),
     *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
 ]
 EXPERIMENT = """

@@ -5,6 +5,8 @@ import pytest
 from icl_lab.launch import progress
 from tests.papers.test_experiments import SMALL as EXPERIMENT
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = [f"--set={each}" for each in ("train.steps=5", "train.batch=8", "model.width=16", "model.heads=2",
                                       "test.prompts=64", "test.axes.length=5,12", "test.axes.sigma_f=1,2")]  # fmt: skip
 

@@ -12,7 +12,8 @@ from icl_lab.cli.main import main
 from icl_lab.runs import study_folder
 from tests.comparison.made import prompted as prompted_folder
 
-SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
+quick = pytest.mark.usefixtures("quick_pictures")
+SMALL = ["--set", "train.steps=10", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
 SMALL += ["--set", "test.axes.length=5,12", "--set", "test.axes.sigma_f=1,2,4,10"]
 
 
@@ -63,6 +64,7 @@ def prompted(made):
     return prompted_folder(made.parent, sigmas=(1.0, 4.0), folder="prompted-big", length=12.0)
 
 
+@quick
 @pytest.mark.slow
 def test_a_prompted_model_stands_beside_trained_normalizers(run, made, prompted, tmp_path):
     words = [*compare("--seeds", "2"), "--results", str(made.parent), "--name", "beside"]
@@ -95,6 +97,7 @@ def test_a_folder_without_a_record_is_no_study(run, made):
     assert (made / "report.html").read_text() == "left alone"
 
 
+@quick
 @pytest.mark.slow
 def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
     (made / "report.html").write_text("left alone")
@@ -104,11 +107,11 @@ def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
     assert "finding" in (tmp_path / "out" / made.name / "report.html").read_text()
 
 
-@pytest.mark.slow
 def everything(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@quick
 @pytest.mark.slow
 def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
     """In a checkout all goes to results/own: pages built again, those named by their folders, and repairs."""
@@ -159,6 +162,7 @@ def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
     assert (made / "report.html").read_text() == "left alone"
 
 
+@quick
 @pytest.mark.slow
 def test_one_broken_study_does_not_stop_the_others(run, made, tmp_path):
     broken = tmp_path / "results" / "another"
@@ -194,7 +198,7 @@ def test_a_league_is_no_comparison_though_it_has_a_baseline(run, tmp_path):
     )
 
 
-QUICK = '["train.steps=30", "train.batch=8", "model.width=16"]'  # its settings
+QUICK = '["train.steps=8", "train.batch=8", "model.width=16"]'  # its settings
 ANALYSED = f"""
 title = "A deviant"
 paper = "A paper"
@@ -218,13 +222,14 @@ where = "nowhere"
 left = {{ of = "softmax", cells = {{ factor = [10] }} }}
 is = "above"
 right = {{ of = "softmax", cells = {{ factor = [1] }} }}
-ungated = "the model was trained for thirty steps"
+ungated = "the model was trained for eight steps"
 """
 # With a second normalizer, and a claim about it.
 TWO = ANALYSED + '\n[[variants]]\nname = "ssa"\nattn = "ssa"\n\n[[claims]]'
 TWO += ANALYSED.partition("[[claims]]")[2].replace("A deviant", "With SSA it").replace('"softmax"', '"ssa"')
 
 
+@quick
 @pytest.mark.slow
 def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     """Without its runs: they are not asked. Numbers and record stay; a changed file or number is refused."""
@@ -267,6 +272,7 @@ def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     assert "Traceback" not in err
 
 
+@quick
 @pytest.mark.slow
 def test_an_experiment_can_begin_with_some_variants(run, tmp_path):
     files = tmp_path / "experiments"

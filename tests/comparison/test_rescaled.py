@@ -11,6 +11,8 @@ from icl_lab.comparison.page import tables
 from icl_lab.evidence.archive import Archive, ArchivedRun
 from icl_lab.launch.study import test_rescaled as measure_rescaled
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 def runs_of(lab, tiny, attn, task="linear", seeds=2, *settings):
     spec = tiny(task, attn, *settings)

@@ -140,15 +140,15 @@ LEANING = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEANING)
 def test_how_often_a_direction_is_wrong_is_told(name):
-    """Many claims at once by the intervals of looks; of some of them ``look`` says the same."""
+    """Many claims at once by the intervals of looks; of some, both wrong and right, ``look`` says the same."""
     draw, words = LEANING[name]
     told = float(words.split()[0]) / 100
     d = draw(np.random.default_rng(2), (20_000, 64))
     low, high = intervals(d).transpose(1, 0, 2)
     wrong = ((low > 0) | (high < 0)).any(axis=0)
-    for row, expected in zip(d[:40], wrong, strict=False):
-        each = [look(row[:seeds].tolist(), [0.0] * seeds, "difference").effect.clear for seeds, _ in looks(64)]
-        assert any(each) == expected
+    for row in (*np.flatnonzero(wrong)[:4], *np.flatnonzero(~wrong)[:4]):
+        each = [look(d[row, :seeds].tolist(), [0.0] * seeds, "difference").effect.clear for seeds, _ in looks(64)]
+        assert any(each) == wrong[row]
     assert abs(wrong.mean() - told) < 0.003 + 3 * math.sqrt(told / len(d))
     assert words in sequential.RISK
 

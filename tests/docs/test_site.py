@@ -56,9 +56,9 @@ def test_dead_links_and_orphans_fail_the_build(tmp_path):
     assert len(warnings) == 4
 
 
-def watched(browser, **options):
+def watched(new_tab, **options):
     """Opens a tab; returns it with the lists of what it will ask for and complain about."""
-    tab = browser.new_page(**options)
+    tab = new_tab(**options)
     asked, complaints = [], []
     tab.on("request", lambda request: asked.append(request.url))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -67,10 +67,9 @@ def watched(browser, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
-def test_pages_open_from_disk_without_requests(browser, site, width, scheme):
-    tab, asked, complaints = watched(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
+def test_pages_open_from_disk_without_requests(new_tab, site, width, scheme):
+    tab, asked, complaints = watched(new_tab, viewport={"width": width, "height": 900}, color_scheme=scheme)
     for page in pages(site):
         tab.goto(page.as_uri(), wait_until="load")
         assert [url for url in asked if not url.startswith(("file:", "data:"))] == [], page.name
@@ -84,8 +83,8 @@ def test_pages_open_from_disk_without_requests(browser, site, width, scheme):
     tab.close()
 
 
-def test_search_from_disk_finds_ssmax(browser, site):
-    tab, _, complaints = watched(browser)
+def test_search_from_disk_finds_ssmax(new_tab, site):
+    tab, _, complaints = watched(new_tab)
     tab.goto((site / "index.html").as_uri())
     tab.fill("input[name=q]", "ssmax")
     tab.press("input[name=q]", "Enter")

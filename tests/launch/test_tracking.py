@@ -14,6 +14,8 @@ from icl_lab.launch.tracking import FOLDER, KINDS, Tracking
 from icl_lab.launch.where import Where
 from icl_lab.training import lockstep, loop
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SHORT = [
     "train.steps=20",
     "train.batch=8",

@@ -13,6 +13,8 @@ from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.reporter import Reporter, Silent
 from icl_lab.runs.spec import resolve
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 def test_progress_is_a_reporter_or_none_or_the_callers():
     mine = Reporter()

@@ -36,19 +36,18 @@ def test_every_position_code_is_under_test():
     assert set(CODES) == set(positions.registry.names())
 
 
-@pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("name", normalizers.names())
-def test_the_future_has_exactly_no_influence(name, code):
-    if code in ("alibi", "t5", "kerple", "fire") and name in NO_SCORES:
-        with pytest.raises(
-            BadValue, match=f"'{name}' has no scores that a position code could add to, as '{code}' does"
-        ):
-            build(name, positions=code)
-        return
-    model = build(name, positions=code)
-    gradient = future_gradient(model)
-    assert gradient[:, 5:].abs().max() == 0
-    assert gradient[:, 4].abs().max() > 0
+def test_the_future_has_exactly_no_influence(name):
+    for code in CODES:
+        if code in ("alibi", "t5", "kerple", "fire") and name in NO_SCORES:
+            with pytest.raises(
+                BadValue, match=f"'{name}' has no scores that a position code could add to, as '{code}' does"
+            ):
+                build(name, positions=code)
+            continue
+        gradient = future_gradient(build(name, positions=code))
+        assert gradient[:, 5:].abs().max() == 0, code
+        assert gradient[:, 4].abs().max() > 0, code
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -11,6 +11,8 @@ from icl_lab.runs import archiving
 from icl_lab.runs.cells import grids
 from icl_lab.runs.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 @pytest.fixture
 def two(tiny, lab):

@@ -11,6 +11,8 @@ from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
 from icl_lab.site import specifications
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 @pytest.fixture
 def done(tiny, lab):

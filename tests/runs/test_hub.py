@@ -13,6 +13,8 @@ from icl_lab.cli.main import cli
 from icl_lab.errors import LabError, RunFailed
 from icl_lab.runs import hub, verify
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 FEW = {"train.steps": 5, "test.prompts": 64, "test.axes.sigma_f": [1, 2], "test.axes.length": [5, 12]}
 
 
@@ -23,8 +25,19 @@ def place(tmp_path, monkeypatch):
     return icl.Where(results="results", progress=False)
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, one_pixel):
+    """A results folder with a run, swept once for all tests here."""
+    folder = tmp_path_factory.mktemp("swept")
+    with one_pixel():
+        icl.sweep("linear", "ssa", "smoke", FEW, where=icl.Where(results=folder, progress=False))
+    return folder
+
+
 @pytest.fixture
-def run(place):
+def run(swept, place):
+    """The run in a results folder that a test may change."""
+    shutil.copytree(swept, "results")
     return icl.sweep("linear", "ssa", "smoke", FEW, where=place)
 
 

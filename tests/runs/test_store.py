@@ -33,6 +33,8 @@ from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
 from icl_lab.training.loop import train
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 # Imports once, then forks a child for each folder that it is told, so that being killed costs no import of torch.
 NURSERY = """
 import os, sys

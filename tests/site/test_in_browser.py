@@ -37,12 +37,12 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, place):
+def opened(new_tab, place):
     """Opens a page of the site; returns the tab, what it asked for and its complaints."""
     tabs = []
 
     def call(page="index.html", width=1280, scheme="light", at=None):
-        tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        tab = new_tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
         tabs.append(tab)
         asked, complaints = [], []
         tab.on("request", lambda request: asked.append(request.url))
@@ -71,8 +71,7 @@ PAGES = ["index.html", "findings.html", "boundary.html", "run", "hostile", "dama
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "dark")])
 def test_pages_open_from_disk_without_requests_or_complaints(opened, place, width, scheme):
     paths = {
         "run": page_of(place, "linear-ssa"),

@@ -136,7 +136,7 @@ def test_whole_numbers_are_read_by_an_embedding(tiny):
 
 
 def test_lookup_is_shown_with_its_own_marks(run, tmp_path):
-    words = ["--task", "lookup", "--attn", "softmax", "--prompt", "random:length=24,pairs=2,seed=3"]
+    words = ["--task", "lookup", "--attn", "softmax", "--prompt", "random:length=24,pairs=2,seed=3", "--live", "0"]
     code, _, err = run("attention", *words, *SMALL)
     assert code == 0, err
     (folder,) = (tmp_path / "results").glob("attention-*")

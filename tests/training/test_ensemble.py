@@ -30,6 +30,8 @@ from icl_lab.training.lockstep import StackedSeed
 from icl_lab.training.loop import Progress, train
 from icl_lab.training.optimizers import together
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = ["--set", "train.steps=60", "--set", "train.batch=8", "--set", "test.prompts=64"]
 SEEDS = (0, 1, 2)
 

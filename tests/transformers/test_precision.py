@@ -1,5 +1,7 @@
 """Installed normalizers in the precisions that a model may be turned to, before and after."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -8,12 +10,13 @@ from icl_lab.transformers import install
 
 SERVED = [name for name in normalizers.names() if name != "forget"]  # which a KV cache cannot serve
 AROUND = ("softmax+gated", "softmax+gated:per=channel", "softmax+reweight", "lssa+reweight", "qassmax+gated")
+MODELS = list(zip([*SERVED, *AROUND], itertools.cycle(["gpt2", "llama"]), strict=False))
 CLOSE = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float64: 1e-4}  # of the largest logit
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", CLOSE)
-@pytest.mark.parametrize("choice", [*SERVED, *AROUND])
+@pytest.mark.parametrize(("choice", "kind"), MODELS)
 def test_a_model_may_change_its_precision_before_and_after(tiny_model, choice, precision, kind):
     tokens = torch.arange(1, 9).view(1, 8)
     model = tiny_model(kind)

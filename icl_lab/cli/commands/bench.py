@@ -41,7 +41,7 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
     rows_file, about = folder / "bench.csv", folder / "env.json"
     kept = rows.read(rows_file.read_text()) if rows_file.exists() else []
     known = json.loads(about.read_text()) if about.exists() else {}
-    env, found = environment.environment(here, typed()), list[rows.Measurement]()
+    found = list[rows.Measurement]()
     settings = rows.Bench(here, pairs, minutes, say=say, tick=where.reporter.tick)
     for part in (part for part in PARTS if part in (only or PARTS)):
         if not as_json:
@@ -56,7 +56,7 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
         kept = rows.merge(kept, new, "device", "part")
         write(rows_file, rows.as_csv(kept).encode())
         # Parts that were measured at other times keep their rows, and each its own environment.
-        known[f"{part} on {here.type}"] = env
+        known[f"{part} on {here.type}"] = environment.environment(here, typed())
         write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
         found += new
     if as_json:

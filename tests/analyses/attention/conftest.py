@@ -98,12 +98,12 @@ def long(look, write, laboratory):
 
 
 @pytest.fixture
-def visit(browser):
+def visit(new_tab):
     """Opens a page; afterwards nothing was asked of any network and no script has failed."""
     tabs, asked, complaints = [], [], []
 
     def call(path, hash="", **options):
-        tab = browser.new_page(**{"viewport": {"width": 1100, "height": 900}, **options})
+        tab = new_tab(**{"viewport": {"width": 1100, "height": 900}, **options})
         tab.on("request", lambda request: asked.append(request.url))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("console", lambda message: complaints.append(message.text))

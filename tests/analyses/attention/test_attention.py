@@ -11,6 +11,7 @@ from icl_lab.pipeline import load_or_train
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
 def test_published_folder_holds_page_numbers_and_figures(runs_of, lab):
     groups = runner.labels(runs_of("softmax", "ssa"))
     asked = runner.checked(AttentionMaps(prompt="1,-2,3,70", means=2), groups)
@@ -29,7 +30,7 @@ def test_published_folder_holds_page_numbers_and_figures(runs_of, lab):
 def test_folders_are_named_by_rules_seeds_and_prompt(tiny, lab):
     runs = [lab.store.run(tiny("every", "ssa", "train.steps=4"), seed) for seed in (0, 1)]
     groups = runner.labels(runs)
-    asked = runner.checked(AttentionMaps(prompt="1,-2"), groups)
+    asked = runner.checked(AttentionMaps(prompt="1,-2", live=0), groups)
     assert asked.tag == "ssa-ssa-seed-1-1,-2"
     name = publish.record("attention", asked, groups, "").usual_name(asked.tag)
     assert name.startswith("attention-every-smoke-ssa-ssa-seed-1-1,-2-")

@@ -11,8 +11,7 @@ from tests.analyses.attention.shown import run_of
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1100])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1100, "light")])
 def test_page_opens_from_disk_and_fits(visit, pair, width, scheme):
     tab = visit(pair[1], color_scheme=scheme)
     tab.set_viewport_size({"width": width, "height": 900})

@@ -14,6 +14,8 @@ from icl_lab.errors import BadValue, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.linear import TRAINING_RANGE
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SMALL = {"slopes": (1.0, 3.0), "scales": (1.0, 0.3), "contexts": 16}
 
 
