@@ -1,5 +1,6 @@
 """One thread for everything: tiny tensors gain nothing from two, and results must not hang on the machine."""
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -63,6 +64,16 @@ def _asked_once():
         patch.setattr(version, "_git", lambda at, *words: here(*words) if at == version.HERE else git(at, *words))
         patch.setattr(environment, "versions", functools.cache(environment.versions))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _loop_of_the_browser_alone(request):
+    """Playwright's event loop counts as running until the browser is closed; tests without it may start their own."""
+    loop = asyncio._get_running_loop()
+    if "browser" not in request.fixturenames:
+        asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop or asyncio._get_running_loop())
 
 
 @pytest.fixture
