@@ -56,6 +56,7 @@ def test_more_seeds_ask_only_the_new_models(tiny, tmp_path):
         assert (tiny.place / name).read_bytes() == (other / "experiments" / "tiny-smoke" / name).read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_studies_with_single_prompts_are_preferred(tiny, monkeypatch):
     """One from before they were kept holds the same numbers of the same models, and perhaps of more seeds."""
     with monkeypatch.context() as before:
@@ -86,6 +87,7 @@ def test_a_study_that_keeps_too_little_is_asked_again(tiny, monkeypatch):
     assert len(trained(tiny)) == 4
 
 
+@pytest.mark.exhaustive
 def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     tiny("--seeds", "2")
     for words in (["--force"], ["--no-evidence"]):
@@ -100,6 +102,7 @@ def test_another_question_a_damaged_number_and_force_ask_all(tiny):
     assert len(trained(tiny)) == 6
 
 
+@pytest.mark.exhaustive
 def test_numbers_of_another_analysis_version_are_not_mixed(tiny, monkeypatch):
     tiny("--seeds", "4")
     monkeypatch.setattr(Deviant, "version", 2)
@@ -129,6 +132,7 @@ def looked_at(tiny):
     return [each.look.seeds for each in found]
 
 
+@pytest.mark.exhaustive
 def test_more_seeds_of_a_variant_are_stored_and_read_apart(tiny, monkeypatch):
     monkeypatch.setattr(verdicts, "settled", lambda *words: False)
     tiny("--seeds", "3")

@@ -139,6 +139,7 @@ def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_made_with_another_version_of_the_file_is_named(folder, run, fresh, tmp_path):
     run(*sweep("--import", "./square.py"))
     fresh()
@@ -189,6 +190,7 @@ def test_a_file_that_fails_is_one_line_and_exit_2(folder, run):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
     (folder / "mine.py").write_text(SQUARE.replace('"square"', '"softmax"'))
     done = process("list", "presets", "--import", "./mine.py", cwd=folder)
@@ -208,6 +210,7 @@ def test_a_rule_that_training_switches_to_is_recorded(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_seeds_trained_as_one_stack_record_the_import(folder, run, tmp_path):
     code, _, err = run(*sweep("--seeds", "2", "--stack", "--import", "./square.py"))
     assert code == 0, err

@@ -66,6 +66,7 @@ def prompted(made):
 
 @quick
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_prompted_model_stands_beside_trained_normalizers(run, made, prompted, tmp_path):
     words = [*compare("--seeds", "2"), "--results", str(made.parent), "--name", "beside"]
     code, out, err = run(*words, "--beside", str(prompted))
@@ -274,6 +275,7 @@ def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
 
 @quick
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_experiment_can_begin_with_some_variants(run, tmp_path):
     files = tmp_path / "experiments"
     files.mkdir()

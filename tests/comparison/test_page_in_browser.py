@@ -91,6 +91,7 @@ def test_figures_lie_inside_their_card_at_every_width(opened, width):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.exhaustive
 def test_figures_stand_on_the_ground_of_the_page(opened, scheme):
     """The corner of each figure, which nothing is drawn in, has the colour of its card: no white block in the dark."""
     tab, _, _ = opened(1280, scheme)
@@ -103,6 +104,7 @@ def test_figures_stand_on_the_ground_of_the_page(opened, scheme):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_telephone_gets_the_narrow_figures(opened):
     widths = {
         width: opened(width, "light")[0].evaluate("[...document.images].map(image => image.naturalWidth)")

@@ -67,7 +67,9 @@ def watched(new_tab, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "dark"), pytest.param(1400, "light", marks=pytest.mark.exhaustive)]
+)
 def test_pages_open_from_disk_without_requests(new_tab, site, width, scheme):
     tab, asked, complaints = watched(new_tab, viewport={"width": width, "height": 900}, color_scheme=scheme)
     for page in pages(site):

@@ -245,6 +245,7 @@ def test_adding_twice_changes_nothing(own, held, run):
     assert everything(held.root) == before
 
 
+@pytest.mark.exhaustive
 def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     env = (own.folder / "env.json").read_text()
     (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
@@ -335,6 +336,7 @@ def test_a_test_of_another_model_is_not_added(own, held, run, lab):
     assert everything(held.root) == before
 
 
+@pytest.mark.exhaustive
 def test_damaged_runs_are_not_added(own, evidence, run):
     from safetensors.torch import load_file, save_file
 

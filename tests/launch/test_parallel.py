@@ -192,6 +192,7 @@ def test_processes_die_fail_and_break(job):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_stop_when_asked_or_are_killed(job, monkeypatch, tmp_path):
     jobs = [job(waits), job(deaf, 1)]
     pids = lambda: [int(path.read_text() or 0) for path in tmp_path.rglob("pid")]  # noqa: E731

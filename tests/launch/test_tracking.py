@@ -251,6 +251,7 @@ def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     assert names["learning-curve"] == [20]
 
 
+@pytest.mark.exhaustive
 def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("ICL_LAB_TRACK", "tensorboard:p")
     where = icl.Where(results=tmp_path, progress=False)

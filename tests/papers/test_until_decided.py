@@ -179,6 +179,7 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_out_of_time_the_same_command_goes_on(ask, tmp_path):
     long = SMALL.replace("train.steps=60", "train.steps=4000")
     code, out, err = ask("--budget", "1s", text=long)

@@ -71,7 +71,9 @@ PAGES = ["index.html", "findings.html", "boundary.html", "run", "hostile", "dama
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.exhaustive), (420, "dark")]
+)
 def test_pages_open_from_disk_without_requests_or_complaints(opened, place, width, scheme):
     paths = {
         "run": page_of(place, "linear-ssa"),

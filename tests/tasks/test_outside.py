@@ -85,7 +85,7 @@ def test_lookup_asks_at_other_tokens_in_each_prompt():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["sine", "lookup"])
+@pytest.mark.parametrize("choice", ["sine", pytest.param("lookup", marks=pytest.mark.exhaustive)])
 def test_an_outside_task_is_stacked(run, choice):
     code, _, err = run("sweep", "--task", choice, "--attn", "softmax", "--seeds", "2", "--stack", *SMALL)
     assert code == 0, err

@@ -86,6 +86,7 @@ def test_least_squares_is_exact_after_dim_examples():
     assert errors[22:].max() < 1e-4
 
 
+@pytest.mark.exhaustive
 def test_averaging_falls_as_one_over_n():
     """w_hat = mean of y x has an error of (d + 1) / n times that of answering 0."""
     errors = curve(GARG, "averaging", prompts=3000)

@@ -203,6 +203,7 @@ def sizes(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_who_is_behind_catches_up_and_goes_on_with_the_rest(tiny, monkeypatch):
     spec, task = tiny("linear", "ssa", "train.steps=60"), wide("linear")
     stack = members(spec, task)
@@ -250,7 +251,9 @@ def files(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attn", ["softmax", "ssmax", "ssa"])
+@pytest.mark.parametrize(
+    "attn", ["ssa", *(pytest.param(attn, marks=pytest.mark.exhaustive) for attn in ("softmax", "ssmax"))]
+)
 def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
     """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone optim."""
     spec, single = tiny("linear", attn), beside(lab, "single")
@@ -298,6 +301,7 @@ def test_a_stopped_stack_goes_on_stacked_with_the_same_bits(tiny, lab):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_stopped_stack_resumes_singly_and_back(tiny, lab):
     spec, single = tiny("linear", "ssa"), beside(lab, "single")
     with pytest.raises(Stopped):

@@ -98,6 +98,7 @@ def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind, rule
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.exhaustive
 def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, padded, stirred):
     for rule in ("ssmax", "stick-breaking"):
         torch._dynamo.reset()

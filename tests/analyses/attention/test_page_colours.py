@@ -39,6 +39,7 @@ def colours(tab, run, rows):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_long_prompts_are_coloured_by_row(visit, long, pair):
     found, path = long
     tab = visit(path)
@@ -71,6 +72,7 @@ def test_differences_per_row_are_shares_of_the_greatest_weight(visit, long):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_chosen_scales_are_kept_whatever_the_length(visit, long, state):
     tab = visit(long[1])
     tab.select_option("#scale", "all")

@@ -80,6 +80,7 @@ def test_printed_page_is_white_without_controls(visit, pair):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     found = look("ssa")
     object.__setattr__(found.runs[0], "name", HOSTILE)
@@ -116,6 +117,7 @@ def test_notebook_frame_works(visit, pair, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.exhaustive
 def test_exported_pictures_are_white(visit, pair, tmp_path, scheme):
     tab = visit(pair[1], color_scheme=scheme)
     before = tab.evaluate("css('--paper')")

@@ -4,6 +4,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clicks_choose_a_head_and_keep_a_cell(visit, pair, point, state):
     found, path = pair
     tab = visit(path)
@@ -97,6 +98,7 @@ def test_bad_addresses_are_ignored(visit, pair, hash, state):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [420, 1100])
+@pytest.mark.exhaustive
 def test_numbers_are_told_beside_the_pointer(visit, pair, point, width):
     tab = visit(pair[1], viewport={"width": width, "height": 700})
     assert tab.locator("#tip").is_hidden()

@@ -81,6 +81,7 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_tests_the_model_that_was_asked(finished, lab, thin):
     """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
     asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]

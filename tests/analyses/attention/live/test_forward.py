@@ -18,14 +18,21 @@ SHAPES = {
 }
 
 
+FEW = ("llama, norms of queries and keys, rotary", "no MLP, sinusoidal, odd widths")  # the others are exhaustive
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param(SHAPES[name], marks=() if name in FEW else pytest.mark.exhaustive, id=name) for name in SHAPES],
+)
 def test_models_of_any_shape(build, compute, true, apart, spec):
     model = build("ssa", sharp=1.0, **spec)
     assert max(apart(compute(model, [PROMPT])[0], true(model, PROMPT)).values()) < 1e-5
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_prompts_of_any_length(build, compute, true, apart):
     model = build("softmax", sharp=2.0)
     rng = torch.Generator().manual_seed(1)
@@ -35,6 +42,7 @@ def test_many_prompts_of_any_length(build, compute, true, apart):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tokens_of_several_numbers(build, compute, true, apart):
     model = build("lssa", layers=1, reading=TokenSpec(3, 4, 1, 12))
     assert max(apart(compute(model, [PROMPT[:15]])[0], true(model, PROMPT[:15])).values()) < 1e-5
@@ -50,6 +58,7 @@ def test_tokens_that_are_whole_numbers(build, compute, true, apart):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_positions_that_were_swapped_after_training(build, compute, true, apart):
     model = build("softmax", layers=1, positions="rotary")
     model.swap_positions("rotary:theta=7")
@@ -68,6 +77,7 @@ def test_a_head_that_is_off_adds_nothing(build, compute, true, apart):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_gated_head_that_is_off_adds_nothing(build, compute, true, apart):
     model = build("ssa+gated", layers=1)
     found = compute(model, [PROMPT], off=[[0, 0]])[0]

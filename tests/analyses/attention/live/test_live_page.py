@@ -163,6 +163,7 @@ def test_what_is_no_number_is_one_line_and_changes_nothing(numbers):
         assert numbers.inner_text("#live-error") == ""
 
 
+@pytest.mark.exhaustive
 def test_lists_that_are_none_change_nothing(numbers):
     before = numbers.evaluate("attention(0, 0, 0)")
     for text, says in (("", "got none"), ("1, x, 2", "'x'"), ("1, inf", "'inf'"), ("9e15", "9e15")):
@@ -171,6 +172,7 @@ def test_lists_that_are_none_change_nothing(numbers):
         assert numbers.evaluate("attention(0, 0, 0)") == before
 
 
+@pytest.mark.exhaustive
 def test_dragging_and_pasting_numbers_is_one_undo_each(numbers):
     tab = numbers
     box, name = tab.locator("#live-tokens input").nth(4), tab.locator("#live-tokens span").nth(4)
@@ -204,6 +206,7 @@ def test_dragging_and_pasting_numbers_is_one_undo_each(numbers):
     assert tab.locator("#live-undo").is_disabled()
 
 
+@pytest.mark.exhaustive
 def test_colours_reach_to_the_largest_number_that_is_there_now(numbers):
     tab = numbers
     tab.select_option("#show", "scores")
@@ -217,6 +220,7 @@ def test_colours_reach_to_the_largest_number_that_is_there_now(numbers):
     assert len(set(ends)) == 3
 
 
+@pytest.mark.exhaustive
 def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, tmp_path):
     settings = ["model.positions=learned:rows=90"]
     tab = visit(write(look("softmax", means=0, settings=settings, offer=""), tmp_path / "page.html"))
@@ -237,6 +241,7 @@ def test_examples_come_and_go_as_far_as_the_positions_reach(visit, look, write, 
     assert tab.inner_text("#live-error") == "a prompt has at least one example."
 
 
+@pytest.mark.exhaustive
 def test_a_single_number_grows_into_a_prompt(visit, look, write, tmp_path):
     tab = visit(write(look("softmax", text="5", means=0, offer=""), tmp_path / "page.html"))
     tab.locator("#live-more").click()
@@ -396,6 +401,7 @@ def test_the_address_keeps_everything(visit, pair, numbers):
     assert again.inner_text("#live-what").count(";") == 5
 
 
+@pytest.mark.exhaustive
 def test_an_address_that_makes_no_sense_shows_the_stored_page(visit, pair):
     for hash in ("tokens=x,2", "tokens=", "times=-1", "rule0=nonsense", "off=9.9,a", "calm=7", "from=1,b", "times=inf"):
         tab = visit(pair[1], f"#{hash}")
@@ -414,6 +420,7 @@ def test_a_change_of_numbers_leaves_the_means(numbers):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+@pytest.mark.exhaustive
 def test_a_changed_page_fits(visit, pair, width, scheme):
     tab = visit(pair[1], "#tokens=1,1,-2,-1,3,-1,700&rule0=lssa%2Breweight%3Ap%3D15&off=0.0", color_scheme=scheme)
     tab.set_viewport_size({"width": width, "height": 900})
@@ -421,6 +428,7 @@ def test_a_changed_page_fits(visit, pair, width, scheme):
     assert tab.locator("#live-mark").is_visible()
 
 
+@pytest.mark.exhaustive
 def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, laboratory, tmp_path, sharp):
     found = look("ssa", means=0, layers="1", heads="1", last=3, offer="")
     tab = visit(write(found, tmp_path / "page.html"))
@@ -434,6 +442,7 @@ def test_only_the_shown_part_is_shown_of_what_is_computed(visit, look, write, la
     assert "head 1.1 off" in tab.inner_text("#live-what")
 
 
+@pytest.mark.exhaustive
 def test_tokens_that_are_no_numbers_are_not_typed(visit, look, write, tmp_path):
     found = look("softmax", task="needle", text="random:length=12", means=0, offer="average")
     tab = visit(write(found, tmp_path / "page.html"))
