@@ -4,6 +4,8 @@ import ast
 import functools
 from pathlib import Path
 
+import pytest
+
 import icl_lab
 
 ROOT = Path(icl_lab.__file__).parent
@@ -121,6 +123,7 @@ def all_imports():
     return {path: list(imports(path)) for path in modules()}
 
 
+@pytest.mark.slow
 def test_imports_point_down():
     assert {part(path) for path in all_imports()} <= set(FLOOR), "a package has no floor yet; give it one in this file"
     found = []
@@ -133,6 +136,7 @@ def test_imports_point_down():
     assert found == []
 
 
+@pytest.mark.slow
 def test_files_of_an_open_family_know_no_sibling():
     found = []
     for path, names in all_imports().items():
@@ -168,6 +172,7 @@ def test_runs_draw_nothing_and_only_stores_know_the_archive():
         assert "icl_lab.evidence" not in used or path.name in keepers, path
 
 
+@pytest.mark.slow
 def test_every_floor_is_real():
     assert {part(path) for path in modules()} == set(FLOOR)
     assert "pandas" in {name.split(".")[0] for path in modules() for name in imports(path)}

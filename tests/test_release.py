@@ -213,6 +213,7 @@ def test_papers_are_printed_as_bibtex(run):
     assert (code, "Did you mean 'ssa'?" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_card_of_a_model(run, tiny, lab, monkeypatch):
     from icl_lab.pipeline import sweep
 

@@ -100,6 +100,7 @@ def test_answers_are_multiplied_back():
     assert torch.allclose(model(prompt.tokens)[:, :start], plain(prompt.tokens)[:, :start], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_rescaling_model_equals_the_rescaled_test(lab, tiny):
     trained = tiny("linear", "softmax", "model.read_in=scaled")
     pipeline.sweep(trained, 0, lab)
@@ -121,6 +122,7 @@ def test_without_rescaling_hashes_and_numbers_stay(tiny):
     assert tiny().hash != tiny("linear", "softmax", "test.rescale=labels").hash
 
 
+@pytest.mark.slow
 def test_rescaled_labels_lower_the_error_far_from_training(lab):
     plain = ["train.steps=400", "test.prompts=64", "test.axes.sigma_x=1", "test.axes.sigma_f=1,30"]
     far = {"sigma_f": 30, "length": 40, "attn": "softmax"}

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import icl_lab
 
 ROOT = Path(icl_lab.__file__).parent
@@ -30,6 +32,7 @@ def test_names_of_tests_have_at_most_sixty_characters():
     assert {name for name in names if len(name) > 60} == set()
 
 
+@pytest.mark.slow
 def test_docstrings_begin_with_a_noun_or_a_verb():
     found = [
         f"{place}: {line}"
@@ -39,6 +42,7 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
     assert found == []
 
 
+@pytest.mark.slow
 def test_names_are_none_of_the_stop_list():
     named = {(place, name.strip("_")) for place, _, name in definitions()}
     assert {(place, name) for place, name in named if name in RIDDLES} - TAKEN == set()

@@ -39,6 +39,7 @@ def test_every_length_is_asked_for_the_same_answers():
     assert prompt.last(16).targets[:, -4:].equal(prompt.targets[:, -4:])
 
 
+@pytest.mark.slow
 def test_after_the_whole_prompt_and_after_its_end_by_hand(tiny, lab):
     spec = tiny("text", "softmax", *SHORT, "test.axes.kept=100")
     groups = {"softmax": [lab.store.run(spec, 0)]}
@@ -67,6 +68,7 @@ def test_after_the_whole_prompt_and_after_its_end_by_hand(tiny, lab):
             analysis.value(found, "softmax", cells, metric, 0)
 
 
+@pytest.mark.slow
 def test_errors_over_decades_are_shown_as_logarithms(tiny, lab):
     spec = tiny("linear", "softmax", "train.curriculum.start=5", "train.curriculum.stop=6", "train.steps=2")
     groups = {"softmax": [lab.store.run(spec, 0)]}

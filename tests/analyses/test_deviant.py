@@ -134,6 +134,7 @@ def test_each_index_and_factor_is_asked_once(lab, tiny):
     )
 
 
+@pytest.mark.slow
 def test_table_and_files_of_finished_runs(runs, lab):
     groups = runs("linear", "softmax", "ssa", seeds=2)
     analysis = Deviant(factors=(1.0, 100.0), prompts=64)

@@ -23,6 +23,7 @@ SETTINGS = ("test.axes.length=32,48", "test.axes.depth=50")
 
 
 @pytest.mark.parametrize(("attn", "fades"), [("average", -1.0), ("ssmax", 0.0)])
+@pytest.mark.slow
 def test_slopes_of_a_rule_that_fades_and_of_one_that_keeps(attn, fades):
     """A mean fades as 1/n. With a gap above 1/s between the first token and the rest, SSMax does not fade."""
     task = tasks.build("needle:keys=1,alphabet=4")
@@ -59,6 +60,7 @@ def test_slope_of_power_laws():
     assert math.isfinite(slope([10, 100], [0.5, 0.0]))
 
 
+@pytest.mark.slow
 def test_learned_numbers_are_named_as_in_the_formula(runs, lab):
     groups = runs(*NEEDLE, "ssmax:bias=yes", settings=SETTINGS)
     analysis = Fading(lengths=(32, 16), prompts=64)

@@ -69,6 +69,7 @@ def test_no_power_where_two_scores_are_equal():
         GapCounting().value(StoredGrids({"gaps": equal}), "softmax", {}, "", 0)
 
 
+@pytest.mark.slow
 def test_trained_models_are_asked(runs, lab, tmp_path):
     settings = ("test.axes.length=32,48", "test.axes.depth=50")
     groups = runs("needle:alphabet=4,keys=2", "softmax", "ssmax:learn=no", settings=settings)

@@ -93,6 +93,7 @@ def test_learned_numbers_are_kept(histories, lab):
     assert found["history"].where(metric="s 0.0").lines("step", "seed") == [[(50.0, 1.0), (100.0, 0.75)]]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_history_is_trained_and_others_are_not(tiny, lab):
     spec = tiny("linear", "softmax", "train.steps=50")
     there, missing = (lab.store.run(spec, seed) for seed in (0, 1))
@@ -128,6 +129,7 @@ def test_what_makes_no_sense_is_refused(lab, tiny):
         runner.checked(Learning(), {"softmax": [run]})
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_trained_run_is_what_the_analysis_says(tiny, lab):
     run = lab.store.run(tiny("linear", "softmax", "train.steps=50"), 0)
     load_or_train(run, lab)

@@ -44,6 +44,7 @@ def test_answers_that_nothing_tells_yet_are_left_out():
     assert lies.ends(errors)["within"].tolist() == [1.5]  # tokens 7 and 9
 
 
+@pytest.mark.slow
 def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
     settings = ["test.axes.length=16,32", "train.curriculum.start=16", "train.curriculum.stop=16", "train.steps=2"]
     spec = tiny("text", "softmax", *settings, "test.axes.kept=100")

@@ -119,6 +119,7 @@ def passes(monkeypatch):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_files_have_their_columns_metrics_and_rows(name, runs, lab, passes):
     analysis, (choice, *settings), files = CASES[name]
     groups = runs(choice, RULES.get(name, "softmax"), seeds=2, settings=settings)

@@ -120,6 +120,7 @@ def test_weights_of_a_probe_by_hand():
     assert offset == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_states_stand_between_the_blocks_and_are_normed():
     model = model_of()
     prompt = draw(TASK, 12, TEST, {}).take(3)
@@ -141,6 +142,7 @@ def _stream(model, prompt):
     return kept["x"][:, ::2]
 
 
+@pytest.mark.slow
 def test_table_and_figure_of_finished_runs(runs, lab):
     groups = runs("every:balance=half", "softmax", "ssa")
     analysis = Probe(position=1, factors=(100.0,), prompts=64)

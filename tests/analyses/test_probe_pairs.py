@@ -36,6 +36,7 @@ class Table:
 
 
 @pytest.mark.parametrize("scoring", ["next", "masked", "whole"])
+@pytest.mark.slow
 def test_scores_of_known_probabilities(scoring):
     text = corpus("grammar")
     model = Table(text.vocabulary)
@@ -64,6 +65,7 @@ def test_the_first_byte_is_asked_after_an_end_of_line():
     assert found == pytest.approx((log_p[10, 97] + log_p[97, 98]).item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_tie_is_half_and_the_higher_score_wins(tmp_path, untrained, tiny, monkeypatch):
     (tmp_path / "some.txt").write_text(
         "the dog .\nthe cat .\nthe dog .\nthe dog .\nthe cat .\nthe dog .\nno dog .\nno cat .\n"
@@ -78,6 +80,7 @@ def test_a_tie_is_half_and_the_higher_score_wins(tmp_path, untrained, tiny, monk
     assert [each["value"] for each in single] == [1, 0.5, 0, 1]
 
 
+@pytest.mark.slow
 def test_which_scoring_a_model_gets(untrained, tiny, monkeypatch):
     asked = []
 
@@ -100,6 +103,7 @@ def test_standard_errors_over_seeds_and_pairs_by_hand():
     assert probe_pairs.spread(values, "{:+.2f}") == "+0.50 ± 0.323"
 
 
+@pytest.mark.slow
 def test_claims_read_paradigms_and_their_mean(runs, lab):
     groups = runs(GRAMMAR, "softmax", "ssa", seeds=2, settings=SHORT)
     analysis = runner.checked(ProbePairs(prompts=8), groups)
@@ -125,6 +129,7 @@ def test_claims_read_paradigms_and_their_mean(runs, lab):
 ZORRO = "dogs is big .\ndogs are big .\nthe unicorn are .\nthe unicorn is .\nwe runs .\nwe run .\n"
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_as_zorro_writes_it(tmp_path, run, quick_pictures):
     folder = tmp_path / "sentences"
     folder.mkdir()

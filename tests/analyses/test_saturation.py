@@ -109,6 +109,7 @@ def test_saturation_is_counted_from_the_undisturbed_prompt_on():
     assert saturating(stored, "softmax") == ([100.0], 2)
 
 
+@pytest.mark.slow
 def test_table_and_figure_of_finished_runs(runs, lab):
     groups = runs("every:balance=half", "softmax", "ssa")
     analysis = Saturation(factors=(100.0,), prompts=64)
@@ -131,6 +132,7 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     ("task", "metrics"),
     [("linear", ("mse", "last", "recovered")), ("every:balance=half", ("last", "balanced-last", "flip-against"))],
 )
+@pytest.mark.slow
 def test_prompt_errors_of_answers_and_patching_are_kept(runs, lab, task, metrics):
     found = runner.ask(Saturation(factors=(10.0, 100.0), prompts=64), runs(task, "softmax"), lab)
     drawn, value, most = (
@@ -187,6 +189,7 @@ def test_the_recovered_share_on_resamples_by_hand(disturbed, patched, told):
     assert Saturation().value(found, "softmax", cells, "", 0) == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_heads_of_the_first_seeds_are_drawn_with_shares(runs, lab):
     """A column a normalizer, in rows of seeds; the title says of how many, and no cell holds a number like 2.5e-07."""
     found = runner.ask(Saturation(factors=(100.0,), prompts=16), runs("every:balance=half", "softmax", "ssa"), lab)
@@ -203,6 +206,7 @@ def test_heads_of_the_first_seeds_are_drawn_with_shares(runs, lab):
     assert Saturation().figures(found, "a title")["heads"].get_suptitle() == "a title"
 
 
+@pytest.mark.slow
 def test_a_query_that_grows_is_read_at_its_own_token(runs, lab):
     """Of four numbers the last grows: its weight on itself is that of a single token, and each answer is compared."""
     groups = runs("every:balance=half", "softmax")
@@ -235,6 +239,7 @@ def loaded(run, lab):
     return load_or_train(run, lab), tasks.build(run.spec.task)
 
 
+@pytest.mark.slow
 def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
     """In regression the answer to a stretched query is another number, so that nothing is put back."""
     found = runner.ask(Saturation(position=-1, factors=(10.0,), prompts=64), runs("linear", "softmax"), lab)
@@ -243,6 +248,7 @@ def test_a_query_whose_truth_grows_with_it_has_no_calm_answer(runs, lab):
     assert Saturation().figures(found, "a title").keys() == {"saturation", "heads"}
 
 
+@pytest.mark.slow
 def test_factors_below_1_are_patched_and_shown(runs, lab):
     analysis = Saturation(factors=(0.5, 10.0), prompts=64)
     found = runner.ask(analysis, runs("linear", "ssa"), lab)

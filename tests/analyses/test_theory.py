@@ -29,6 +29,7 @@ def asked(lab, monkeypatch):
     return ask
 
 
+@pytest.mark.slow
 def test_the_audit_of_appendix_j(asked):
     analysis, _, found = asked("softmax", "ssa")
     for rule, entry, norm in (("softmax", 0.25, 0.5), ("ssa", 0.375, 0.75)):
@@ -71,6 +72,7 @@ def test_extremes_are_those_of_the_cells(asked):
     assert analysis.value(found, "ssa", {"keys": [2, 8]}, "entropy", 0) == pytest.approx(sum(means) / 2)
 
 
+@pytest.mark.slow
 def test_seeds_are_other_draws_and_rules_share_them(asked):
     analysis, _, found = asked("softmax", "ssa", seeds=2)
     first, second = (analysis.value(found, "softmax", {"keys": [8]}, "entropy", seed) for seed in (0, 1))
@@ -99,6 +101,7 @@ def test_what_makes_no_sense_is_refused_in_one_line():
         Theory().check(resolve("linear", "sigmoid", "smoke"))
 
 
+@pytest.mark.slow
 def test_its_record_names_rules_and_draws_and_no_run(asked, tmp_path):
     analysis, groups, found = asked("softmax", "ssa", seeds=2)
     study = publish.record("theory", analysis, groups, "icl-lab theory")
@@ -118,6 +121,7 @@ def test_its_record_names_rules_and_draws_and_no_run(asked, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_command_trains_nothing(run, tmp_path):
     code, text, _ = run("theory", "--attn", "softmax", "--seeds", "2", "--rows", "50", "--keys", "2,8")
     assert code == 0

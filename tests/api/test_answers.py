@@ -55,6 +55,7 @@ def test_workers_make_the_same(compared, place, tmp_path):
 
 
 @pytest.mark.usefixtures("stocked", "quick_pictures")
+@pytest.mark.slow
 def test_the_table_of_a_comparison(compared):
     study = compared()
     table = study.table()
@@ -84,6 +85,7 @@ def test_an_impossible_comparison_is_refused_first(compared, place, how, said):
 
 
 @pytest.mark.usefixtures("stocked")
+@pytest.mark.slow
 def test_figures_by_name(compared):
     study = compared()
     assert set(study.figures) == {"forest", "curves", "ratios", "maps", "learning"}
@@ -154,6 +156,7 @@ def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
 
 
 @pytest.mark.usefixtures("stocked", "quick_pictures")
+@pytest.mark.slow
 def test_an_analysis_written_again_by_force_repeats_no_training(swept, monkeypatch):
     run, where = swept(), icl.Where(progress=False, name="mine")
     monkeypatch.setattr("icl_lab.pipeline.train", None)
@@ -166,6 +169,7 @@ def test_an_analysis_written_again_by_force_repeats_no_training(swept, monkeypat
 
 
 @pytest.mark.usefixtures("stocked", "quick_pictures")
+@pytest.mark.slow
 def test_attention_shows_itself_in_a_frame(swept):
     run = swept()
     answer = icl.attention(run, prompt=[1, -2, 3, 70], function=[1, 0], means=0, live=0, where=quiet())
@@ -208,6 +212,7 @@ def test_every_analysis_is_a_function():
 
 
 @pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.slow
 def test_what_is_shown_in_a_notebook_is_escaped(swept, compared, tmp_path):
     place = tmp_path / HOSTILE.replace("/", "")
     run = swept(results=place)
@@ -231,6 +236,7 @@ def test_markdown_is_shown_as_text():
 
 
 @pytest.mark.usefixtures("stocked", "quick_pictures")
+@pytest.mark.slow
 def test_plain_reprs_are_one_line(swept, compared):
     run, study = swept(), compared()
     answer = icl.deviant(run, prompts=64, where=quiet())

@@ -45,6 +45,7 @@ def test_the_files_are_those_of_the_command_line(swept, typed, place, tmp_path):
     assert run.env.keys() == icl.find(f"linear/ssa/smoke-{run.hash}", where=quiet(tmp_path / "typed")).env.keys()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_and_not_trained_again(swept, monkeypatch):
     first = swept()
     monkeypatch.setattr("icl_lab.pipeline.train", None)
@@ -64,12 +65,14 @@ def test_seeds_are_a_sequence(swept):
     assert icl.find(f"linear/ssa/smoke-{runs[0].hash}", seed=1, where=quiet(root)).folder == runs[1].folder
 
 
+@pytest.mark.slow
 def test_settings_may_be_a_mapping(swept):
     told = dict(setting.split("=") for setting in SMALL) | {"train.steps": 5, "test.axes.length": [5, 12]}
     assert swept(settings=told).hash == swept().hash
 
 
 @pytest.mark.usefixtures("stocked")
+@pytest.mark.slow
 def test_what_the_run_says_of_itself(swept):
     run = swept()
     assert run.command == icl.find(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root)).command
@@ -84,6 +87,7 @@ def test_what_the_run_says_of_itself(swept):
         run.figure("heat-maps")
 
 
+@pytest.mark.slow
 def test_the_command_makes_the_run_again(swept, typed, tmp_path):
     (run,) = swept(settings=[*SMALL, "model.mlp=no"], seeds=[1])
     words = run.command.split()
@@ -94,6 +98,7 @@ def test_the_command_makes_the_run_again(swept, typed, tmp_path):
 
 
 @pytest.mark.usefixtures("stocked")
+@pytest.mark.slow
 def test_another_rule_in_the_model(swept):
     run = swept(swap="ssmax:s=swap")
     assert run.attn == "ssa->ssmax:s=swap"
@@ -169,6 +174,7 @@ def test_what_no_command_could_be_given_is_one_line(swept, how, said):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
     whole = swept(settings=[*SMALL[1:], "train.steps=60"], seeds=[1])[0]
     before = signal.getsignal(signal.SIGINT)
@@ -204,6 +210,7 @@ def test_a_name_has_three_parts(place, name):
         icl.find(name, where=quiet(place))
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_there_says_what_is(swept):
     run = swept()
     root = run.lab.store.root
@@ -231,6 +238,7 @@ def notebook(monkeypatch, own_parts):
 
 
 @pytest.mark.usefixtures("notebook")
+@pytest.mark.slow
 def test_a_rule_of_a_cell_is_a_rule(swept):
     cell(CELL)
     run = swept("square")
@@ -241,6 +249,7 @@ def test_a_rule_of_a_cell_is_a_rule(swept):
 
 
 @pytest.mark.usefixtures("notebook")
+@pytest.mark.slow
 def test_a_rule_that_changed_since_is_said(swept, monkeypatch, capsys):
     cell(CELL)
     swept("square")
@@ -274,10 +283,12 @@ def test_parts_of_a_file_are_imported(tmp_path):
     assert "square" in normalizers.names()
 
 
+@pytest.mark.slow
 def test_a_commit_is_noted(swept):
     assert swept().env["commit"] == environment.commit()
 
 
+@pytest.mark.slow
 def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, monkeypatch):
     from icl_lab.evidence.archive import Archive
     from icl_lab.runs import archiving

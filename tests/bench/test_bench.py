@@ -233,6 +233,7 @@ def test_the_engines_of_the_bench_are_those_of_training():
         training.steps_of("lite", CPU, way=("graph", "float32"))
 
 
+@pytest.mark.slow
 def test_all_three_ways_of_the_grid_give_the_same_cells(monkeypatch, quick):
     monkeypatch.setattr(runs, "LENGTHS", (5.0, 9.0, 12.0))
     rows = list(runs.grid(quick[0]))
@@ -244,6 +245,7 @@ def test_all_three_ways_of_the_grid_give_the_same_cells(monkeypatch, quick):
     assert row.ratio == pytest.approx(0.2, rel=1e-4)  # the largest, as a share of the larger value
 
 
+@pytest.mark.slow
 def test_the_grid_asks_once_a_shift_length_or_cell(monkeypatch, quick):
     """Two shifts of three lengths, each way warm and timed, and once more to compare the numbers."""
     asked, seen = [], runs.GPT2.forward
@@ -319,6 +321,7 @@ def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):
     assert sum(asked) == pytest.approx(90)
 
 
+@pytest.mark.slow
 def test_an_attempt_goes_on_where_it_stopped(monkeypatch):
     """Many bouts are one training: the numbers are those of a training that never stopped."""
     from icl_lab.training.loop import Progress, train
@@ -532,6 +535,7 @@ def test_json_is_all_there_is_on_standard_output(ask, tmp_path):
     assert (kept["part"], kept["case"], kept["ratio"], kept["unit"]) == ("grid", "case", "2.0", "x")
 
 
+@pytest.mark.slow
 def test_the_table_and_the_last_lines(ask, tmp_path):
     done = ask()
     lines = done.stdout.splitlines()

@@ -25,6 +25,7 @@ def test_every_analysis_has_a_command_and_no_other_has():
 
 
 @pytest.mark.parametrize("command", ["", "sweep", "compare", "train", "experiment"])
+@pytest.mark.slow
 def test_help_imports_no_torch(command):
     code = f"import sys; sys.argv = ['icl-lab', *{command.split()}, '--help']\nfrom icl_lab.cli.main import main\n"
     code += "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
@@ -112,6 +113,7 @@ def test_a_run_is_named_by_its_folder_or_by_task_and_rule(run, tmp_path):
     assert "| `softmax` |" in out
 
 
+@pytest.mark.slow
 def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
     assert run("sweep", "--task", "linear", "--attn", "softmax", *TINY)[0] == 0
     (weights,) = (tmp_path / "results").glob("runs/*/*/*/seed-0/model.safetensors")

@@ -15,6 +15,7 @@ def trained(run):
     return run("compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL)
 
 
+@pytest.mark.slow
 def test_nothing_learned_is_said_by_every_command(run, trained, tmp_path):
     """By ``compare`` in its finding, table and page, by ``sweep``, ``list runs --long`` and ``card``."""
     results = tmp_path / "results"

@@ -73,6 +73,7 @@ def spread(tmp_path, monkeypatch, own_parts):
     return write
 
 
+@pytest.mark.slow
 def test_a_sound_analysis_passes_its_contract(spread, run):
     code, out, err = run("check-part", spread())
     assert code == 0, out

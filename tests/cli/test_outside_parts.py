@@ -201,6 +201,7 @@ def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
     )
 
 
+@pytest.mark.slow
 def test_a_rule_that_training_switches_to_is_recorded(folder):
     outside.load("./square.py")
     spec = resolve("linear", "softmax", "smoke", ["train.switch_step=10", "train.switch_to=softmax+reweight"])

@@ -21,6 +21,7 @@ def results(run, tmp_path, monkeypatch):
     return tmp_path / "results"
 
 
+@pytest.mark.slow
 def test_every_command_that_reads_much_tells_how_far_it_is(run, results, tmp_path):
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "small.toml").write_text(EXPERIMENT)

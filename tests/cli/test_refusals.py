@@ -186,6 +186,7 @@ def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
     assert (code, err.splitlines()[-1]) == (1, "icl-lab: results/runs: No such file or directory.")
 
 
+@pytest.mark.slow
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run):
     def full(path, data):
         if path.suffix == ".png":

@@ -153,6 +153,7 @@ def test_no_command_writes_a_study_but_to_ones_own_results():
             assert "own_studies(" in found[0] or "own_studies(" in text, path
 
 
+@pytest.mark.slow
 def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
     shutil.rmtree(next((tmp_path / "results" / "runs").glob("*/ssa/*/seed-1")))
     (made / "report.html").write_text("left alone")

@@ -66,6 +66,7 @@ def test_a_place_that_cannot_be_written_is_one_line(run, results):
     assert "file" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_is_built_leaves_the_old_site(run, results, monkeypatch):
     assert run("site")[0] == 0
     before = (results / "site" / "index.html").read_bytes()

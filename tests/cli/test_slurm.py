@@ -86,6 +86,7 @@ def test_what_is_the_arrays_own_is_no_option(run):
         (["--sbatch", "--mem=4G\ntouch hacked"], "no text of one line"),
     ],
 )
+@pytest.mark.slow
 def test_a_failing_sweep_is_refused_before_a_script(run, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*WORDS, *words)
@@ -118,6 +119,7 @@ def test_words_and_folders_are_quoted(tmp_path, run, monkeypatch):
     assert not list(tmp_path.rglob("hacked"))
 
 
+@pytest.mark.slow
 def test_a_signal_reaches_the_run_and_the_task_is_queued_again(script, tmp_path, monkeypatch):
     """With a stand-in for the run, which leaves with 75 a while after it was asked to."""
     lines = script("--array", "3", "--minutes", "30")

@@ -96,6 +96,7 @@ def test_the_environment_is_told_apart_from_what_was_typed(make, monkeypatch):
 
 
 @needs_make
+@pytest.mark.slow
 def test_help_names_every_command():
     done = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True)
     commands, _, own = done.stdout.partition("Work on the repository:")

@@ -118,6 +118,7 @@ def test_only_a_difference_over_seeds_is_marked():
     assert "differs from" not in "\n".join(league.table(alone, 0))
 
 
+@pytest.mark.slow
 def test_league_ranks_stored_runs_and_trains_on_request(run, quick_pictures, tmp_path):
     small = [w for s in ("train.steps=3", "train.batch=4", "model.width=8", "test.prompts=64") for w in ("--set", s)]
     words = ["league", "--preset", "smoke", *small, "--results", str(tmp_path / "r"), "--no-evidence", "--threads", "1"]

@@ -59,6 +59,7 @@ def test_the_rules_of_a_comparison_are_judged_without_it(tmp_path):
     assert tidy(with_it, compare(with_it)) == tidy(alone, compare(alone))
 
 
+@pytest.mark.slow
 def test_what_cannot_stand_beside_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     other = StudyRecord.of("compare", {"baseline": "softmax"}, {}, "icl-lab compare")

@@ -48,6 +48,7 @@ def test_a_page_stands_alone_and_escapes_what_it_is_told(text):
     assert len(text) < 1_500_000
 
 
+@pytest.mark.slow
 def test_every_picture_is_there_for_a_desk_and_for_a_telephone(text):
     wide = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,([^"]+)"', text)
     narrow = re.findall(r'srcset="data:image/png;base64,([^"]+)"', text)
@@ -124,6 +125,7 @@ def test_the_head_of_the_table_says_over_how_many_comparisons(better):
     assert "No p values" in page.table(lone, SPEC).note
 
 
+@pytest.mark.slow
 def test_a_mean_is_bold_only_while_its_p_stands_correction():
     """The same two normalizers: clearly apart alone, no longer so beside nine others."""
     rules = {"softmax": times(1.0), "ssa": times(0.5, 0.03)}
@@ -140,6 +142,7 @@ def test_a_difference_within_the_margin_is_said_to_be_small():
     assert said.endswith("The other one is not told apart from softmax.")
 
 
+@pytest.mark.slow
 def test_the_forest_is_hollow_where_correction_undoes():
     rules = {"softmax": times(1.0), "ssa": times(0.8, 0.02)}
     for more, style in ((0, "full"), (9, "none")):

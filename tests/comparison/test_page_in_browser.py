@@ -113,6 +113,7 @@ def test_a_telephone_gets_the_narrow_figures(opened):
     assert all(small <= 600 < large for small, large in zip(widths[420], widths[1280], strict=True))
 
 
+@pytest.mark.slow
 def test_the_first_column_stays_while_a_table_is_scrolled(opened):
     tab, _, _ = opened(420, "light")
     moved = tab.evaluate(
@@ -132,6 +133,7 @@ def test_the_first_column_stays_while_a_table_is_scrolled(opened):
     assert 90 < wide < 200
 
 
+@pytest.mark.slow
 def test_tables_are_no_wider_than_the_column_at_a_desk(opened):
     tab, _, _ = opened(1280, "light")
     for name in ("numbers", "seeds"):

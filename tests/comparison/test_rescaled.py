@@ -19,6 +19,7 @@ def runs_of(lab, tiny, attn, task="linear", seeds=2, *settings):
     return [lab.store.run(spec, seed) for seed in range(seeds)]
 
 
+@pytest.mark.slow
 def test_the_line_is_the_mean_over_seeds_of_the_rescaled_tests(lab, tiny):
     groups = {attn: runs_of(lab, tiny, attn) for attn in ("softmax", "ssa")}
     for runs in groups.values():
@@ -43,6 +44,7 @@ def test_the_line_is_the_mean_over_seeds_of_the_rescaled_tests(lab, tiny):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_the_share_above_the_floor_is_that_of_the_bound(lab, tiny):
     groups = {attn: runs_of(lab, tiny, attn) for attn in ("softmax", "ssa")}
     grids = [pipeline.sweep(run.spec, run.seed, lab) for runs in groups.values() for run in runs][:2]

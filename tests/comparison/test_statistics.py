@@ -170,6 +170,7 @@ def test_coverage_is_what_the_report_says(name: str, seeds: int, measured: float
 
 
 @pytest.mark.parametrize("name", ["normal", "t3", "both fail"])
+@pytest.mark.slow
 def test_neither_test_cries_wolf(name: str) -> None:
     found = simulate(name, 9, 2000)
     for p in ([study.p_t for study in found], [study.p_flip for study in found]):

@@ -302,6 +302,7 @@ def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
     assert "depth 50" not in text
 
 
+@pytest.mark.slow
 def test_unequal_prompt_counts_each_keep_their_prompt_variance():
     """The standard errors of both mean logs, 1 / sqrt(64) and 1 / sqrt(1600) of the spread, add in quadrature."""
     rules = {"softmax": lambda s, k: 1.0, "ssa": lambda s, k: 1.0}

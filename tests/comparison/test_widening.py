@@ -55,6 +55,7 @@ def test_p_is_the_level_at_which_the_interval_touches_0():
         assert found.interval() == pytest.approx((found.low, found.high))
 
 
+@pytest.mark.slow
 def test_p_is_below_one_in_twenty_where_the_interval_excludes_0():
     made = effects(2000)
     assert [found.p < 0.05 for found in made] == [found.clear for found in made]

@@ -85,6 +85,7 @@ def test_pages_open_from_disk_without_requests(new_tab, site, width, scheme):
     tab.close()
 
 
+@pytest.mark.slow
 def test_search_from_disk_finds_ssmax(new_tab, site):
     tab, _, complaints = watched(new_tab)
     tab.goto((site / "index.html").as_uri())

@@ -94,6 +94,7 @@ def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
     assert Store(tmp_path / "none").run(own.spec, 0).copy is None
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_from_the_evidence_without_writing(own, held, lab, monkeypatch):
     import dataclasses
 
@@ -105,6 +106,7 @@ def test_a_model_is_loaded_from_the_evidence_without_writing(own, held, lab, mon
     assert not lab.store.root.exists()
 
 
+@pytest.mark.slow
 def test_missing_weights_are_trained_in_the_users_folder(own, evidence, run, lab):
     import dataclasses
 
@@ -121,6 +123,7 @@ def test_missing_weights_are_trained_in_the_users_folder(own, evidence, run, lab
     assert everything(evidence.root) == before
 
 
+@pytest.mark.slow
 def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeypatch, tiny):
     import dataclasses
 
@@ -134,6 +137,7 @@ def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeyp
     assert (lab.store.run(own.spec, 0).folder / "spec.json").exists()
 
 
+@pytest.mark.slow
 def test_weights_of_another_seed_are_not_taken(own, held, lab):
     """The evidence holds the weights of seed 0 alone: seed 1 is trained."""
     import dataclasses
@@ -144,6 +148,7 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 
 
 @pytest.mark.parametrize("same", [True, False])
+@pytest.mark.slow
 def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
     import dataclasses
 
@@ -236,6 +241,7 @@ def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):
     assert "Did you mean 'linear'" in err
 
 
+@pytest.mark.slow
 def test_adding_twice_changes_nothing(own, held, run):
     before = everything(held.root)
     code, out, _ = run("evidence", "add", str(own.folder), "--dry-run")
@@ -246,6 +252,7 @@ def test_adding_twice_changes_nothing(own, held, run):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     env = (own.folder / "env.json").read_text()
     (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
@@ -266,6 +273,7 @@ def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     assert "model.safetensors" not in kept  # the old model is not that of the new run
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_not_added(own, evidence, run):
     (own.folder / "grid.csv").unlink()
     code, _, err = run("evidence", "add", str(own.folder))
@@ -274,6 +282,7 @@ def test_an_unfinished_run_is_not_added(own, evidence, run):
 
 
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.slow
 def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab, named):
     import dataclasses
 
@@ -294,6 +303,7 @@ def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab,
     assert evidence.run(own.key).files() == after
 
 
+@pytest.mark.slow
 def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, lab):
     """A run of the evidence that was trained again has another ``env.json``, and what is held stays."""
     import dataclasses
@@ -316,6 +326,7 @@ def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, lab):
     assert b"another one" in evidence.run(own.key).find("env.json")
 
 
+@pytest.mark.slow
 def test_a_test_of_another_model_is_not_added(own, held, run, lab):
     import dataclasses
 
@@ -337,6 +348,7 @@ def test_a_test_of_another_model_is_not_added(own, held, run, lab):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_damaged_runs_are_not_added(own, evidence, run):
     from safetensors.torch import load_file, save_file
 
@@ -403,6 +415,7 @@ def spoilt_parts():
 
 
 @pytest.mark.parametrize("spoil", spoilt_parts(), ids=lambda spoil: spoil.__name__)
+@pytest.mark.slow
 def test_a_damaged_part_is_named_and_refused(own, held, run, spoil, tmp_path):
     (part,) = held.parts
     named = spoil(held.root / part.name)
@@ -415,6 +428,7 @@ def test_a_damaged_part_is_named_and_refused(own, held, run, spoil, tmp_path):
 
 
 @pytest.mark.parametrize("said", [{"content": "0" * 64}, {"runs": {"linear/ssa/smoke-01234567": "0"}}])
+@pytest.mark.slow
 def test_an_index_that_says_other_runs_is_named(held, said):
     (part,) = held.parts
     archiving._write_index(held.root, [msgspec.structs.replace(part, **said)])
@@ -438,6 +452,7 @@ def test_a_number_that_was_changed_with_all_its_seals_is_named(own, held, tmp_pa
     assert "grid.csv has another checksum" in Archive(held.root).verify()[2][0]
 
 
+@pytest.mark.slow
 def test_a_part_that_no_index_names_is_not_written_over(own, held, run):
     (part,), before = held.parts, everything(held.root)
     archiving._write_index(held.root, [])
@@ -448,6 +463,7 @@ def test_a_part_that_no_index_names_is_not_written_over(own, held, run):
     assert everything(held.root) == before
 
 
+@pytest.mark.slow
 def test_evidence_that_may_not_be_written_is_said(own, held, run, monkeypatch):
     before = everything(held.root)
     monkeypatch.setattr("os.access", lambda path, how, **_: how != os.W_OK)
@@ -456,6 +472,7 @@ def test_evidence_that_may_not_be_written_is_said(own, held, run, monkeypatch):
     assert everything(held.root) == before
 
 
+@pytest.mark.slow
 def test_a_foreign_part_is_named_and_not_read(own, held, run):
     (part,) = held.parts
     shutil.copytree(held.root / part.name, held.root / "another")
@@ -486,6 +503,7 @@ def test_an_interrupted_addition_leaves_nothing_behind(own, evidence, run, monke
     assert evidence.add(files) == [own.key]
 
 
+@pytest.mark.slow
 def test_what_a_killed_addition_has_left_is_removed_by_the_next(own, held, run):
     (part,) = held.parts
     files = held.run(own.key).files()
@@ -512,6 +530,7 @@ def test_files_of_a_killed_addition_are_removed_by_the_next(own, held, run, name
     assert rest == ([] if name == "index.json" else [f".{name}-left"])
 
 
+@pytest.mark.slow
 def test_an_added_run_changes_no_part_that_is_there(own, held):
     (part,) = held.parts
     before = everything(held.root / part.name)
@@ -543,6 +562,7 @@ def test_errors_are_kept_where_a_claim_reads_them(own, evidence):
         kept.at(cell | {"sigma_f": 1.0})
 
 
+@pytest.mark.slow
 def test_the_bound_of_a_run_is_kept_without_its_weights(own, evidence, run, tmp_path):
     assert run("evidence", "add", str(own.folder))[0] == 0
     there = Store(tmp_path / "none", evidence).run(own.spec, 0)
@@ -550,6 +570,7 @@ def test_the_bound_of_a_run_is_kept_without_its_weights(own, evidence, run, tmp_
     assert [float(value) for value in there.answer_bound()] == [float(value) for value in own.answer_bound()]
 
 
+@pytest.mark.slow
 def test_a_large_read_out_is_not_kept(own, evidence, run, tmp_path, monkeypatch):
     count = sum(values.numel() for values in own.last_parameters().values())
     for most, kept in ((count - 1, False), (count, True)):
@@ -669,6 +690,7 @@ def test_the_repositorys_runs_pass_every_check(repository, tmp_path, step):
         run.measured()
 
 
+@pytest.mark.slow
 def test_runs_come_by_the_number_of_their_seeds(own, repository):
     for seed in (10, 2):
         other = Store(own.folder.parents[4]).run(own.spec, seed)
@@ -692,6 +714,7 @@ def test_tracked_results_stay_small():
     assert [path for path in tracked() if path.stat().st_size > 4_000_000] == []
 
 
+@pytest.mark.slow
 def test_parts_have_not_changed_since_they_were_committed(repository):
     """A part that is written anew stands in history twice."""
     for part in repository.parts:
@@ -725,6 +748,7 @@ def test_a_compressed_table_is_read_like_a_plain_one():
     assert present(path.with_name("nothing.csv")) is None
 
 
+@pytest.mark.slow
 def test_a_changed_index_is_read_again(own, held):
     assert held.run(own.key) is not None
     (held.root / "index.json").write_bytes(b"{}")

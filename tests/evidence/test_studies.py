@@ -59,6 +59,7 @@ def test_numbers_and_tables_are_kept_and_large_ones_compressed(kept, mine, add):
     assert (code, out) == (0, f"1 studies are whole; 0 of them would be new in {kept}\n")
 
 
+@pytest.mark.slow
 def test_own_studies_of_a_checkout_lose_the_folder_own(kept, mine, add):
     own = mine.parents[1] / "own" / "experiments" / "other-nano"
     study_folder.publish(study(2), own, FILES, {})
@@ -67,6 +68,7 @@ def test_own_studies_of_a_checkout_lose_the_folder_own(kept, mine, add):
     assert add()[1].startswith("1 of 2 studies are new")
 
 
+@pytest.mark.slow
 def test_more_seeds_replace_fewer_and_no_other_study(kept, mine, add):
     add()
     there = kept / "experiments" / "some-nano"
@@ -85,6 +87,7 @@ def test_more_seeds_replace_fewer_and_no_other_study(kept, mine, add):
 
 
 @pytest.mark.parametrize("name", ["big.csv", "table.md", "study.json"])
+@pytest.mark.slow
 def test_a_damaged_study_is_not_taken_in_and_nothing_with_it(kept, mine, add, name):
     study_folder.publish(study(2), mine.with_name("a-first-one"), FILES, {})
     (mine / name).write_bytes((mine / name).read_bytes() + b" ")
@@ -115,6 +118,7 @@ def test_studies_of_the_repository_and_of_elsewhere_are_refused(kept, mine, add,
     assert (code, "has no study.json" in err) == (1, True)
 
 
+@pytest.mark.slow
 def test_leftovers_go_though_nothing_is_new(kept, mine, add):
     add()
     parent = kept / "experiments"
@@ -126,6 +130,7 @@ def test_leftovers_go_though_nothing_is_new(kept, mine, add):
     assert sorted(path.name for path in parent.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_what_was_kept(kept, mine, add, monkeypatch):
     add()
     there = kept / "experiments" / "some-nano"

@@ -60,6 +60,7 @@ def test_a_figure_that_is_told_its_width_is_drawn_for_it():
 
 
 @pytest.mark.parametrize("draw", [curves, heat_map])
+@pytest.mark.slow
 def test_fonts_are_embedded_as_type_42(draw):
     pdf = encode(paper.styled(draw(), "paper"), "pdf")
     assert "Type3" not in fonts(pdf)
@@ -127,6 +128,7 @@ def test_what_is_no_style(style, columns, said):
         paper.styled(heat_map(), style, columns)
 
 
+@pytest.mark.slow
 def test_a_screen_keeps_its_figure():
     assert encode(paper.styled(heat_map(), "screen"), "png") == encode(heat_map(), "png")
 
@@ -140,6 +142,7 @@ def test_a_figure_shows_itself_without_pyplot(style):
     assert isinstance(figure, Figure)
 
 
+@pytest.mark.slow
 def test_studies_have_figures_for_print_only_where_asked():
     assert set(encoded({}, {"a": heat_map()}, ["png"])) == {"a.png"}
     with paper.as_well():

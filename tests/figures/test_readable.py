@@ -137,6 +137,7 @@ def test_places_that_would_touch_are_not_all_labelled():
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.3), (2.0, 9.0), (1.0, 60.0), (1e-3, 1e4), (1e-12, 1e3)])
+@pytest.mark.slow
 def test_logarithmic_axes_have_two_plain_ticks(low, high):
     axes = Figure().subplots()
     axes.set_yscale("log")
@@ -166,6 +167,7 @@ def test_constant_ignores_what_is_not_known():
     assert constant([math.nan]) is None
 
 
+@pytest.mark.slow
 def test_maps_take_as_many_columns_as_there_is_room():
     tables = maps(lambda y, x: x, 4)
     for width, columns in ((WIDE, 2), (NARROW, 1)):

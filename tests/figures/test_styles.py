@@ -23,6 +23,7 @@ def distance(one, other):
     return sum(abs(a - b) for a, b in zip(to_rgb(one.color), to_rgb(other.color), strict=True))
 
 
+@pytest.mark.slow
 def test_a_rule_looks_alike_beside_any_others():
     alone = {rule: styles([rule])[rule] for rule in RULES}
     assert styles(RULES) == alone
@@ -42,6 +43,7 @@ def test_no_colour_stands_twice_in_a_figure():
     assert len({look.color for look in found.values()}) == len(found)
 
 
+@pytest.mark.slow
 def test_the_order_of_names_changes_nothing():
     assert styles(sorted(NAMES)) == styles(sorted(NAMES, reverse=True))
 

@@ -35,6 +35,7 @@ def repository(tmp_path_factory):
     return Store(tmp_path_factory.mktemp("none") / "results", Archive(ROOT / "results" / "evidence"))
 
 
+@pytest.mark.slow
 def test_hashes_of_experiments_are_as_they_were():
     wanted = list(csv.DictReader(io.StringIO((HERE / "specs.csv").read_text())))
     assert len(wanted) > 2000
@@ -51,6 +52,7 @@ def test_hashes_of_experiments_are_as_they_were():
 
 
 @pytest.mark.parametrize("task", [path.stem for path in sorted((HERE / "smoke").glob("*.csv"))])
+@pytest.mark.slow
 def test_a_short_sweep_gives_the_grid_that_it_gave(task, tmp_path):
     wanted = Grid.read(HERE / "smoke" / f"{task}.csv")
     lab = Lab(Store(tmp_path), torch.device("cpu"), say=lambda text: None)
@@ -77,6 +79,7 @@ def test_every_task_has_a_golden_grid():
     assert {path.stem for path in (HERE / "smoke").glob("*.csv")} == set(tasks.names())
 
 
+@pytest.mark.slow
 def test_the_record_of_claims_is_that_of_what_is_stored(repository):
     """Verdicts are read from the record; here, that none of them is about other runs or another file than there are."""
     rows = record.stored(repository)

@@ -31,6 +31,7 @@ def moved(attn="softmax", reading=TOKENS, by=0.2, **spec):
 
 @pytest.mark.parametrize("code", ["learned", "learned:rows=64", "rotary", "rotary:theta=500"])
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "ssa:per=layer", "ssmax", "lssa+reweight:p=3", "softmax+gated"])
+@pytest.mark.slow
 def test_logits_equal_those_of_the_model(tmp_path, code, attn):
     ours = moved(attn, positions=code)
     convert.save(ours, corpus(""), tmp_path / "saved")

@@ -36,6 +36,7 @@ def test_heads_are_read_at_octaves_and_at_the_end():
     assert octaves(3) == [3]
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_model_s_own_weights(llama, windows):
     with llama.ruled("softmax", 64):
         heads, _ = followed(llama, windows)
@@ -106,6 +107,7 @@ def test_the_table_has_medians_slopes_and_the_greatest_ratio():
     assert "| `softmax` | 8.2 | 1 | 12 |" in told
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_heads_do(folders, book, run, tmp_path):
     words = ["lm", str(folders["gpt2"]), "--attn", "softmax,ssa", "--text", book, "--length", "40", "--windows", "2"]
     code, out, err = run(*words, "--follow", "--results", str(tmp_path / "r"))

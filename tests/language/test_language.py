@@ -42,6 +42,7 @@ def test_pieces_do_not_change_it(llama, book, monkeypatch):
     torch.testing.assert_close(losses(llama, windows), whole, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_no_number_is_an_infinite_loss(llama, book):
     with torch.no_grad():
         llama.model.get_output_embeddings().weight[7] = math.nan
@@ -106,6 +107,7 @@ def weights(language):
     return {name: p.detach().clone() for name, p in language.model.named_parameters()}
 
 
+@pytest.mark.slow
 def test_fine_tuning_goes_on_with_the_same_bits(folders, book, tmp_path):
     found = []
     for stop_at in (None, 2):
@@ -140,6 +142,7 @@ def test_only_the_rule_learns_where_that_is_asked(llama, book, tmp_path):
         tune(llama, corpus_in(llama.tokenizer, book), Recipe(3, "rule", 1e-2, 2, 24), tmp_path / "b.pt")
 
 
+@pytest.mark.slow
 def test_a_state_of_something_else_or_damaged_is_refused(folders, book, tmp_path):
     def again(recipe=RECIPE, attn="ssmax"):
         language = read(str(folders["llama"]), CPU)
@@ -159,6 +162,7 @@ def test_a_state_of_something_else_or_damaged_is_refused(folders, book, tmp_path
         again()
 
 
+@pytest.mark.slow
 def test_fine_tuning_lowers_the_loss_from_one_start(folders, book, tmp_path):
     recipe = Recipe(steps=40, rate=1e-2, batch=4, length=24)
     asked = study.LanguageQuestion(str(folders["llama"]), ("softmax", "log-n"), book, 32, 8, 64, None, recipe)
@@ -180,6 +184,7 @@ def test_checkpoints_are_kept_by_the_clock(llama, book, tmp_path, monkeypatch):
     assert kept == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_the_command_writes_numbers_pictures_and_a_table(folders, book, run, tmp_path):
     words = [
         "lm",
@@ -273,6 +278,7 @@ def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_pat
     assert not list((tmp_path / "r").glob("lm-*"))
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_weights_that_the_model_used(folders, book, run, tmp_path):
     text = "It does not come back before night falls."
     words = ["lm", str(folders["llama"]), "--attn", "softmax,ssmax:s=2", "--text", book, "--length", "20"]

@@ -38,6 +38,7 @@ def second_each(monkeypatch):
     monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
 
 
+@pytest.mark.slow
 def test_models_of_an_analysis_are_tested_for_claims(tiny, lab):
     """With their own normalizer: it says whether they have learned. A finished run without weights is trained again."""
     done, bare, new = (lab.store.run(tiny("linear"), seed) for seed in range(3))
@@ -101,6 +102,7 @@ def test_a_single_run_that_fails_says_why_in_its_last_line(run, monkeypatch):
     assert (code, err.splitlines()[-1]) == (1, "icl-lab: the loss is nan at step 3")
 
 
+@pytest.mark.slow
 def test_several_runs_are_announced_in_total(tiny, lab, second_each):
     runs = [lab.store.run(tiny("linear", rule), seed) for rule in ("softmax", "ssa") for seed in range(3)]
     sweep(runs[0].spec, 0, lab)
@@ -126,6 +128,7 @@ def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each)
     assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 30 s with 2 at once."
 
 
+@pytest.mark.slow
 def test_a_training_that_is_tested_in_two_ways_is_one_training(tiny, lab, second_each):
     runs = [lab.store.run(spec, 0) for spec in (tiny(), tiny("linear", "softmax", "test.prompts=32"))]
     announce_all(runs, Clock(lab.device), lab.say)
@@ -197,6 +200,7 @@ def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypat
     assert seconds == [11, 72, 55, 2 * 5 + 7 * 50, 55]  # of a normalizer that is known nowhere: as the first
 
 
+@pytest.mark.slow
 def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
     monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (100.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 7.0)
@@ -335,6 +339,7 @@ def test_a_run_whose_env_json_is_damaged_is_listed_as_such(tiny, lab):
     assert "seed 0 damaged (see icl-lab verify); seed 1 finished" in line
 
 
+@pytest.mark.slow
 def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
     """A comparison beside a --force must not end as if all were there."""
     runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
@@ -359,6 +364,7 @@ def test_a_run_by_its_folder_is_not_trained_again_in_another(run, tmp_path):
     assert list((tmp_path / "other").rglob("deviant.csv"))
 
 
+@pytest.mark.slow
 def test_runs_above_eight_hours_need_allow_large(lab, tiny, monkeypatch):
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
@@ -389,6 +395,7 @@ def test_who_allows_it_is_asked_nothing(tmp_path):
             assert lab.longest == longest
 
 
+@pytest.mark.slow
 def test_a_run_of_the_evidence_is_tested_with_its_new_model(tiny, lab, tmp_path):
     """The evidence has its grid alone; a test with another normalizer, asked after it, needs its weights."""
     from icl_lab.evidence.archive import Archive

@@ -87,6 +87,7 @@ def name_of(run):
     return run.key.replace("/", "-")
 
 
+@pytest.mark.slow
 def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     run = tracked.store.run(tiny("linear", "ssa", *SHORT), 3)
     finish(run, tracked)
@@ -103,6 +104,7 @@ def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     assert told(tracked) == found
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     """One that a node of a cluster did, or that was finished before anybody followed it."""
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
@@ -112,6 +114,7 @@ def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     assert (names["loss"], names["test/model"], "specification" in names) == (ROWS, [20], True)
 
 
+@pytest.mark.slow
 def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
@@ -132,6 +135,7 @@ def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypat
     assert (found["loss"], found["test/model"]) == (ROWS, [20])
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
     steps = iter(range(100))
@@ -144,6 +148,7 @@ def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     assert (found["loss"], found["test/model"]) == (ROWS, [20])
 
 
+@pytest.mark.slow
 def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
     for each in (run, run.swapped("ssmax:s=swap")):
@@ -153,6 +158,7 @@ def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     assert names["test/model"] == names["swap-ssmax-s-swap/test/model"] == [20]
 
 
+@pytest.mark.slow
 def test_stacked_seeds_are_followed_each(tiny, tracked):
     runs = [tracked.store.run(tiny("linear", "softmax", *SHORT), seed) for seed in (0, 1)]
     stack(runs, tracked)
@@ -160,6 +166,7 @@ def test_stacked_seeds_are_followed_each(tiny, tracked):
     assert {name: names["loss"] for name, names in told(tracked).items()} == {name_of(run): ROWS for run in runs}
 
 
+@pytest.mark.slow
 def test_a_trackio_run_of_ones_own_goes_on(tiny, lab, trackio_folder):
     import trackio
 
@@ -171,6 +178,7 @@ def test_a_trackio_run_of_ones_own_goes_on(tiny, lab, trackio_folder):
     assert logged(None, f"trackio:{project}") == {"own": {"specification": [0], "mine": [3]}}
 
 
+@pytest.mark.slow
 def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT, *DIVERGES), 0)
     finish(run, tracked)
@@ -180,6 +188,7 @@ def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
 
 
 @pytest.mark.parametrize("part", ["there", "open", "write", "finish"])
+@pytest.mark.slow
 def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, trackio_folder):
     monkeypatch.setattr(KINDS["trackio"], part, lambda *about: [] / 0)
     lab = followed(lab, "trackio:fails")
@@ -191,6 +200,7 @@ def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, tracki
     assert re.fullmatch("--track trackio:fails fails: TypeError: unsupported operand .*; runs go on.", line)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_stops_nothing(tiny, lab):
     lab.store.root.mkdir()
     (lab.store.root / FOLDER).write_text("no folder")
@@ -200,6 +210,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tiny, lab):
     assert len(lab.said) == 1
 
 
+@pytest.mark.slow
 def test_results_are_the_same_bytes(tmp_path):
     folders = []
     for track in ("", "tensorboard"):
@@ -235,6 +246,7 @@ def test_refusals_come_before_a_training(run, tmp_path, monkeypatch, asked, said
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke"]
     words += [word for text in SHORT for word in ("--set", text)]
@@ -252,6 +264,7 @@ def test_the_command_is_kept_without_the_tracker(run, tmp_path):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("ICL_LAB_TRACK", "tensorboard:p")
     where = icl.Where(results=tmp_path, progress=False)

@@ -42,6 +42,7 @@ def test_the_bound_by_hand():
 
 
 @pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.slow
 def test_the_bound_is_the_greatest_answer_of_any_residual_stream(kind):
     """Gradient ascent on what the last norm reads comes to C and not beyond."""
     model = build(final_norm=kind, outputs=3)
@@ -71,6 +72,7 @@ def test_no_prompt_exceeds_the_bound(attn, kind):
 
 
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "sigmoid:bias=visible"])
+@pytest.mark.slow
 def test_no_prompt_found_by_gradient_ascent_exceeds_the_bound(attn):
     model = build(attn)
     with torch.no_grad():
@@ -103,6 +105,7 @@ def test_the_final_norm_is_the_one_that_was_asked_for(kind, wanted):
     assert sum(p.numel() for p in model.blocks[0].before_mlp.parameters()) == 32
 
 
+@pytest.mark.slow
 def test_the_history_has_the_bound_and_without_a_final_norm_none(lab, tiny):
     for final, known in (("layer", True), ("none", False)):
         spec = tiny("linear", "softmax", f"model.final_norm={final}")
@@ -115,6 +118,7 @@ def test_the_history_has_the_bound_and_without_a_final_norm_none(lab, tiny):
         assert math.isfinite(bound) is known
 
 
+@pytest.mark.slow
 def test_the_floor_is_the_error_of_exact_answers_at_the_bound(lab, tiny):
     spec = tiny("linear", "softmax")
     grid = pipeline.sweep(spec, 0, lab)
@@ -133,6 +137,7 @@ def test_the_floor_is_the_error_of_exact_answers_at_the_bound(lab, tiny):
 
 
 @pytest.mark.parametrize("settings", [("model.final_norm=none",), ()])
+@pytest.mark.slow
 def test_there_is_a_floor_only_where_numbers_are_bounded(lab, tiny, settings):
     assert "floor" not in pipeline.sweep(tiny("every", "softmax", *settings), 0, lab).values("metric")
     metrics = pipeline.sweep(tiny("linear", "softmax", *settings), 0, lab).values("metric")

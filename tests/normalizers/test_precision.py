@@ -15,6 +15,7 @@ CLOSE = {torch.bfloat16: 0.06, torch.float16: 0.02, torch.float32: 1e-4, torch.f
 
 # A row whose only product is that of a key at the horizon is 0 / 0 of cos(pi / 2), which is another in each precision.
 @pytest.mark.parametrize("choice", [choice for choice in ALL if choice != "cosformer:horizon=3"])
+@pytest.mark.slow
 def test_every_rule_works_in_every_precision_beside_every_other(choice):
     """Weights, outputs and gradients are of the type of the queries, and near those of single precision."""
     for own in TYPES:

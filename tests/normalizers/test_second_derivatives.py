@@ -57,6 +57,7 @@ def differences(f, x, along, step=1e-6):
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_the_second_derivative_of_the_activation(way):
     found = WAYS[way](lambda x: gelu_new(x) * x.sin(), X, torch.ones_like(X)).item()
     assert found == pytest.approx(1.455053942, abs=1e-8)
@@ -90,6 +91,7 @@ def test_the_second_derivatives_of_ssa_where_a_score_is_zero():
 
 
 @pytest.mark.parametrize("choice", ALL)
+@pytest.mark.slow
 def test_second_derivatives_are_those_of_the_formula(choice):
     """In q, k, v and every parameter; under torch's plain kernel, for it knows none of a fused one."""
     rule = stirred(choice)

@@ -460,6 +460,7 @@ def test_a_learned_alpha_has_the_slope_of_its_package() -> None:
         assert last_row(rule, Z, head) == pytest.approx(root(Z, alpha), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_learned_alpha_has_second_derivatives() -> None:
     z = torch.randn(1, 2, 3, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64).requires_grad_()
     alpha = torch.tensor([1.2, 1.7], dtype=torch.float64, requires_grad=True)

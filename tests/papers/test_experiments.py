@@ -366,6 +366,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert claims.findings(Finished(made, lab.store, "smoke"), [place])[0].effect.seeds == 3
 
 
+@pytest.mark.slow
 def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     made = experiment.load("ssa-table5", FOLDER)
     place = tmp_path / "deviant"
@@ -525,6 +526,7 @@ def test_a_study_names_the_version_of_its_experiment_file(tmp_path):
     assert said == f"{place} was made from another version of mine.toml (sha256 {made.sha256[:8]})."
 
 
+@pytest.mark.slow
 def test_training_free_claims_are_judged_once(tmp_path, lab):
     """So that no other preset calls its claims not run, settle does not ask it again, and no table shows it twice."""
     files, store = tmp_path / "files", lab.store

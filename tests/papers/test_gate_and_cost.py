@@ -177,6 +177,7 @@ def test_normalizers_without_a_model_have_nothing_to_learn(tmp_path):
     assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
+@pytest.mark.slow
 def test_without_training_conditions_nothing_is_learned(finished, monkeypatch, tiny, lab):
     monkeypatch.undo()
     finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
@@ -189,6 +190,7 @@ def test_without_training_conditions_nothing_is_learned(finished, monkeypatch, t
     assert unlearned_counts(finished, far, [0]) == told
 
 
+@pytest.mark.slow
 def test_learning_is_asked_with_the_trained_positions(finished, monkeypatch, tiny, lab):
     monkeypatch.undo()
     rotary = ("model.positions=rotary", "test.axes.sigma_f=1,10")

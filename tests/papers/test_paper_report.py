@@ -26,6 +26,7 @@ def rows_of(text):
     return [line for line in text.splitlines() if re.match(r"\| (\d+ \| )?\w", line)]
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_papers_page(written):
     page = (ROOT / "docs" / "papers" / "ssmax.md").read_text().split("<!-- index paper_ssmax -->")[1]
     documented = [line for line in rows_of(page) if not line.startswith("| claim")]
@@ -40,6 +41,7 @@ def test_a_report_has_the_title_of_the_papers_page(name):
     assert (ROOT / "docs" / "papers" / f"{name}.md").read_text().startswith(f"# {paper_report.NAMES[name]}\n")
 
 
+@pytest.mark.slow
 def test_every_claim_stands_in_the_latex_with_its_numbers(written):
     text = written["report.tex"].decode()
     body = text[text.index(r"\endhead") : text.index(r"\bottomrule")]
@@ -91,6 +93,7 @@ def test_a_wrong_paper_is_one_line_with_those_there_are(run, tmp_path):
     assert told.strip().splitlines()[-1].endswith("There are: lssa, poster, ssa, ssmax.")
 
 
+@pytest.mark.slow
 def test_the_command_writes_where_it_is_told(run, tmp_path, monkeypatch):
     monkeypatch.setattr(paper_report.record, "everything", lambda *_: (index.recorded(ROOT), {}))
     code, said, _ = run(

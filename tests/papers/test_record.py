@@ -24,6 +24,7 @@ def repository(tmp_path):
     return Store(tmp_path / "results", Archive(ROOT / "results" / "evidence"))
 
 
+@pytest.mark.slow
 def test_a_record_is_used_only_for_its_own_runs(repository, monkeypatch):
     rows = record.stored(repository)[("ssa-table1", "lite2")]
     made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
@@ -34,6 +35,7 @@ def test_a_record_is_used_only_for_its_own_runs(repository, monkeypatch):
     assert not record.current("ssa-table1", made, Store(repository.root), "lite2", rows)  # without the evidence
 
 
+@pytest.mark.slow
 def test_a_run_of_the_user_is_judged_anew(repository):
     made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
     rows = record.stored(repository)[("ssa-table1", "lite2")]
@@ -73,6 +75,7 @@ def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
         record.stored(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
 
 
+@pytest.mark.slow
 def test_the_cells_that_claims_read_are_those_that_they_name():
     """Of ssa-table1 at nano: sigma_f 4 to 10 and training conditions of softmax, at the one published length."""
     found = claimed(EXPERIMENTS, ["nano"])
@@ -82,6 +85,7 @@ def test_the_cells_that_claims_read_are_those_that_they_name():
     assert {(cell["sigma_x"], cell["length"]) for cell in cells} == {(1, 40)}
 
 
+@pytest.mark.slow
 def test_arms_stand_beside_their_predictions(repository):
     lines = arms.table(EXPERIMENTS, repository)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

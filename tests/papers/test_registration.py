@@ -72,6 +72,7 @@ def claim(statement="s", cells="4, 5", relation="below"):
     return {"statement": statement, "cells": cells, "relation": relation}
 
 
+@pytest.mark.slow
 def test_a_claim_is_registered_when_it_last_changed(repository):
     repository(claim())
     repository(claim(), claim("late", cells="9"))
@@ -80,12 +81,14 @@ def test_a_claim_is_registered_when_it_last_changed(repository):
 
 
 @pytest.mark.parametrize("change", [{"cells": "4"}, {"relation": "equal"}])
+@pytest.mark.slow
 def test_other_cells_or_another_relation_are_another_claim(repository, change):
     repository(claim())
     repository(claim(**change))
     assert told(repository.files) == {"s": 1}
 
 
+@pytest.mark.slow
 def test_a_claim_that_comes_back_is_registered_anew(repository):
     repository(claim())
     repository(claim(cells="9"))
@@ -105,6 +108,7 @@ def test_without_git_it_is_said(tmp_path):
         registration.table(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_repositorys_record_is_that_of_its_history():
     files = Path(__file__).parents[2] / "experiments"
     if not registration.complete(files):

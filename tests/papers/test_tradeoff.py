@@ -24,6 +24,7 @@ def point(rule, needle, error, before=0.01, seeds=3):
     )
 
 
+@pytest.mark.slow
 def test_table_is_ordered_and_correlated(tmp_path):
     points = [point("softmax", 0.5, 1.0), point("ssmax", 0.9, 4.0), point("ssa", 0.1, 0.25, 0.02, seeds=1)]
     assert tradeoff.correlation(points, "needle", "deviant") == pytest.approx(1)

@@ -159,6 +159,7 @@ def test_peak_counts_what_is_alive_at_once():
     assert costs.peak(lambda: [x + 1, x + 2, x + 3]) == 12000
 
 
+@pytest.mark.slow
 def test_costs_on_tiny_prompts():
     ticks = []
     grid = costs.measure([8, 16], ["softmax", "ssa", "four-functions"], pairs=2, tick=lambda *news: ticks.append(news))
@@ -223,6 +224,7 @@ def test_functions_writes_figures_that_redraw_without_torch(monkeypatch, capsys,
     assert again.stdout.splitlines()[-1] == "False"
 
 
+@pytest.mark.slow
 def test_costs_writes_a_table(monkeypatch, capsys, tmp_path):
     words = ["--lengths", "8,16", "--attn", "softmax", "--attn", "sima", "--pairs", "1", "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", ["icl-lab", "costs", *words, "--results", str(tmp_path)])

@@ -139,6 +139,7 @@ def test_the_budget_of_tokens_is_never_passed(round_of):
     assert 101 - 4 * 10 - 4 <= record.tokens <= 101  # and most of it was used
 
 
+@pytest.mark.slow
 def test_a_stop_keeps_what_is_answered(round_of):
     engine, stop = Scripted(), []
     tick = lambda stage, done, total, note: stop.append(done) if done >= 3 else None  # noqa: E731

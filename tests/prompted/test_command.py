@@ -36,6 +36,7 @@ def everything_written(root):
     return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_study_is_asked_measured_and_written(ask, stub, folder):
     code, said, complaint = ask()
     assert code == 0, complaint
@@ -57,6 +58,7 @@ def test_a_study_is_asked_measured_and_written(ask, stub, folder):
     assert json.loads((folder() / "record.jsonl").read_text().splitlines()[0])["question"]["model"] == "stub"
 
 
+@pytest.mark.slow
 def test_an_answered_study_asks_nothing_and_needs_no_key(ask, stub, folder, monkeypatch):
     ask()
     before = (folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()
@@ -69,6 +71,7 @@ def test_an_answered_study_asks_nothing_and_needs_no_key(ask, stub, folder, monk
     assert ((folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()) == before
 
 
+@pytest.mark.slow
 def test_another_study_is_written_over_only_by_force(ask):
     assert ask("--name", "mine")[0] == 0
     code, _, complaint = ask("--name", "mine", "--prompts", "6")
@@ -76,6 +79,7 @@ def test_another_study_is_written_over_only_by_force(ask):
     assert ask("--name", "mine", "--prompts", "6", "--force")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
     ask()
     code, _, complaint = ask("--prompts", "6")
@@ -90,6 +94,7 @@ def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
 @pytest.mark.parametrize(
     "change", [["--temperature", "0.5"], ["--format", "plain"], ["--no-instruction"], ["--body", '{"top_p": 1}']]
 )
+@pytest.mark.slow
 def test_another_question_has_another_record(ask, stub, tmp_path, change):
     stub.usual = lambda body: stub.say("True", kind="text" if "prompt" in body else "message")
     ask()
@@ -99,6 +104,7 @@ def test_another_question_has_another_record(ask, stub, tmp_path, change):
     assert len(list((tmp_path / "results" / "prompted").glob("*.jsonl"))) == 2
 
 
+@pytest.mark.slow
 def test_answers_of_a_study_folder_serve_as_the_record(ask, stub, folder, tmp_path):
     ask()
     (record,) = (tmp_path / "results" / "prompted").glob("*.jsonl")
@@ -109,6 +115,7 @@ def test_answers_of_a_study_folder_serve_as_the_record(ask, stub, folder, tmp_pa
     assert len(stub.requests) == asked
 
 
+@pytest.mark.slow
 def test_the_key_is_nowhere(ask, stub, tmp_path):
     steps = [
         lambda body: stub.say(f"True {KEY}"),
@@ -143,6 +150,7 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(ask, stub, monk
     assert key[:9].encode() not in everything_written(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_line_end_after_the_key_is_no_part_of_it(ask, stub, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
     assert ask()[0] == 0
@@ -166,6 +174,7 @@ def test_the_key_is_in_no_traceback(ask, stub, monkeypatch):
     assert KEY not in "".join(ours)
 
 
+@pytest.mark.slow
 def test_failures_are_told_and_asked_again_next_time(ask, stub, tmp_path):
     stub.script = [stub.fail(400, message="too long"), lambda body: (200, {}, b"<html>")]
     code, _, complaint = ask("--parallel", "1")
@@ -178,6 +187,7 @@ def test_failures_are_told_and_asked_again_next_time(ask, stub, tmp_path):
     assert len(stub.requests) == 8 + 2
 
 
+@pytest.mark.slow
 def test_what_never_comes_can_be_counted_as_wrong(ask, stub, folder):
     stub.usual = lambda body: stub.say("True") if "1.01" not in str(body) else stub.fail(400)(body)
     code, said, complaint = ask("--unanswered", "wrong")
@@ -187,6 +197,7 @@ def test_what_never_comes_can_be_counted_as_wrong(ask, stub, folder):
     assert "answers never came; they count as wrong" in said
 
 
+@pytest.mark.slow
 def test_the_budget_is_hard_and_what_was_answered_is_kept(ask, stub):
     stub.script = [stub.fail(500)] * 2
     code, _, complaint = ask("--max-requests", "5")
@@ -199,6 +210,7 @@ def test_the_budget_is_hard_and_what_was_answered_is_kept(ask, stub):
     assert (code, len(stub.requests)) == (0, 10)
 
 
+@pytest.mark.slow
 def test_the_budget_has_a_bound_where_nothing_is_said(ask):
     code, said, _ = ask("--dry-run", "--prompts", "600")
     assert (code, "--max-requests 1,000 is less than that" in said) == (0, True)
@@ -210,6 +222,7 @@ def test_the_budget_of_tokens_is_hard(ask, stub):
     assert "the budget is spent" in complaint
 
 
+@pytest.mark.slow
 def test_busy_servers_are_waited_for(ask, stub):
     stub.script = [stub.fail(429, {"Retry-After": "0.05"}), stub.fail(503)]
     code, _, complaint = ask()
@@ -232,6 +245,7 @@ def test_fail_fast(ask, stub):
     assert "(--fail-fast)" in complaint
 
 
+@pytest.mark.slow
 def test_another_model_is_told(ask, stub):
     stub.usual = lambda body: stub.say("True", model="other-7b")
     code, said, complaint = ask()
@@ -240,6 +254,7 @@ def test_another_model_is_told(ask, stub):
     assert "Answered as `other-7b` (8)" in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_answered(ask, stub):
     def third(body):
         os.kill(os.getpid(), signal.SIGINT)
@@ -254,6 +269,7 @@ def test_ctrl_c_keeps_what_was_answered(ask, stub):
     assert (code, len(stub.requests)) == (0, 8)
 
 
+@pytest.mark.slow
 def test_sigterm_does_not_wait_for_a_slow_server(ask, stub, tmp_path, monkeypatch):
     monkeypatch.setattr(asking, "GRACE", 0.1)
 
@@ -276,6 +292,7 @@ def test_sigterm_does_not_wait_for_a_slow_server(ask, stub, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("usage", [(-(10**9), -(10**9)), (0, 0), (1, -5), (10**30, 1)])
+@pytest.mark.slow
 def test_a_miscounting_server_does_not_open_the_budget(ask, stub, usage):
     stub.usual = lambda body: stub.say("True", usage=usage)
     code, _, complaint = ask("--max-tokens", "1000", "--parallel", "1")
@@ -292,6 +309,7 @@ def test_an_unknown_model_stops_at_once(ask, stub):
     assert line.startswith("icl-lab: the server answered 404: 'The model `stub` does not exist.': 0 of 8")
 
 
+@pytest.mark.slow
 def test_server_text_is_published_without_keys_or_formulas(ask, stub, folder, tmp_path):
     bad = f"=cmd|' /C calc'!A1 {KEY} \x1b[31m\x9b2J\u202e"
     stub.usual = lambda body: stub.say(bad, model=bad, finish=bad)
@@ -306,6 +324,7 @@ def test_server_text_is_published_without_keys_or_formulas(ask, stub, folder, tm
     assert {row["said"] for row in rows} == {"'=cmd|' /C calc'!A1 <key> \ufffd[31m\ufffd2J\ufffd"}
 
 
+@pytest.mark.slow
 def test_numbers_stay_numbers_in_the_table_of_answers(ask, stub, folder):
     stub.usual = lambda body: stub.say("-0.3")
     code, _, complaint = ask(task="linear")
@@ -361,6 +380,7 @@ def test_nobody_is_asked_unless_an_address_is_given(run, monkeypatch, tmp_path):
         (["--name", "prompted"], "of its own and none of"),
     ],
 )
+@pytest.mark.slow
 def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
     code, _, said = ask(*words)
     assert code == 2
@@ -368,6 +388,7 @@ def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
     assert stub.requests == []
 
 
+@pytest.mark.slow
 def test_a_table_averages_over_facets_but_its_axis(ask, stub, folder):
     stub.usual = lambda body: stub.say("abcdefgh"[len(stub.requests) % 8])
     code, said, complaint = ask("--shots", "16,24", "--prompts", "16", "--parallel", "1", task="needle")

@@ -179,6 +179,7 @@ def slow_headers(handler):
 
 
 @pytest.mark.parametrize("step", [endless(b" ", 0.02), lambda body: slow_headers], ids=["body", "headers"])
+@pytest.mark.slow
 def test_an_answer_that_never_ends_is_given_up_on(stub, endpoint, step):
     stub.script = [step]
     assert str(failure(endpoint(timeout=0.2))) == "the server did not answer in time"
@@ -190,6 +191,7 @@ def test_an_answer_that_is_too_large_is_given_up_on(stub, endpoint):
     assert len(stub.requests) == 1
 
 
+@pytest.mark.slow
 def test_a_packed_answer_is_not_unpacked(stub, endpoint):
     packed = gzip.compress(b" " * 50_000_000)
     stub.script = [lambda body: (200, {"Content-Encoding": "gzip"}, packed)]

@@ -141,6 +141,7 @@ def test_one_of_four_unread_is_a_quarter(tmp_path):
     assert {row["value"] for row in rows(lost, "last")} == {0.25}
 
 
+@pytest.mark.slow
 def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
     from icl_lab.pipeline import sweep
 
@@ -160,6 +161,7 @@ def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
         assert same["count"] == row["count"]
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
     from icl_lab.pipeline import sweep
 
@@ -182,6 +184,7 @@ def test_decimals_are_an_axis_where_there_are_several(tmp_path):
     assert grid.where(attn=NAME, metric="balanced-unparsable", digits=3).frame["value"].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_only_metrics_that_the_answers_settle_are_told(tmp_path):
     """One answer of a prompt says nothing of any answer of it, nor of its median."""
 
@@ -197,6 +200,7 @@ def test_only_metrics_that_the_answers_settle_are_told(tmp_path):
     assert metrics(study("needle", prompts=2)) == {"exact", "first", "unparsable"}
 
 
+@pytest.mark.slow
 def test_an_answer_drawn_evenly_estimates_the_mean_over_all(tmp_path):
     """Answer 0 everywhere: the estimate differs from the truth by chance alone."""
     made = study("linear", prompts=512, shots=[40], settings=ONE)
@@ -223,6 +227,7 @@ def test_what_never_came_is_wrong_where_it_is_counted(tmp_path):
     assert {row["value"] for row in rows(lost, "last")} == {0.25}
 
 
+@pytest.mark.slow
 def test_what_comes_after_the_stop_of_a_format_does_not_count(tmp_path):
     def unparsable(form):
         made = study("linear", prompts=2, shots=[10], form=form)
@@ -231,6 +236,7 @@ def test_what_comes_after_the_stop_of_a_format_does_not_count(tmp_path):
     assert (unparsable("plain"), unparsable("chat")) == (0, 18)
 
 
+@pytest.mark.slow
 def test_rounded_numbers_are_what_references_read_a_second_time(tmp_path):
     made = study("linear", prompts=64, digits=[0], shots=[10], settings=ONE)
     measured = found(made, tmp_path, lambda question: "0")
@@ -242,6 +248,7 @@ def test_rounded_numbers_are_what_references_read_a_second_time(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_tasks_without_words_are_refused_by_name():
     for name in tasks.names():
         if name in spoken():

@@ -21,6 +21,7 @@ def two(tiny, lab):
     return [sweep(spec, 0, lab, swap) for spec, swap in asked]
 
 
+@pytest.mark.slow
 def test_every_cell_stands_there_once(two, lab):
     frame = stacked(grids(lab.store, lab.say))
     assert len(frame) == sum(len(grid.frame) for grid in two)
@@ -38,6 +39,7 @@ def test_every_cell_stands_there_once(two, lab):
     assert any("->ssmax" in name for name in frame["attn"])
 
 
+@pytest.mark.slow
 def test_runs_of_the_evidence_are_marked(two, lab, tmp_path):
     archive = Archive(tmp_path / "evidence")
     archive.add({run.key: archiving.run_files(run, weights=False) for run in lab.store.runs()})
@@ -48,6 +50,7 @@ def test_runs_of_the_evidence_are_marked(two, lab, tmp_path):
     pd.testing.assert_frame_equal(there[columns], here[columns])
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_said_and_left_out(two, lab):
     (path,) = lab.store.root.glob("runs/every*/*/*/seed-0/grid.csv")
     path.write_bytes(path.read_bytes()[:-20])
@@ -58,6 +61,7 @@ def test_a_damaged_run_is_said_and_left_out(two, lab):
     assert "is damaged" in said[0]
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_python_returns(two, lab, run, tmp_path):
     words = ("--all", "--results", str(lab.store.root), "--no-evidence")
     code, out, err = run("export", *words, "--out", str(tmp_path / "all.parquet"))
@@ -91,6 +95,7 @@ def test_what_makes_no_table_is_said_before_anything_is_read(run, monkeypatch, w
     assert says in err
 
 
+@pytest.mark.slow
 def test_a_grid_becomes_a_frame_of_polars(two):
     polars = pytest.importorskip("polars", reason="pip install polars")
     frame = two[0].to_polars()

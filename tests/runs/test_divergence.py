@@ -26,6 +26,7 @@ def lost(tiny, lab):
     return lab.store.run(spec, 0), sweeping.sweep(spec, 0, lab)
 
 
+@pytest.mark.slow
 def test_every_cell_of_a_diverged_training_is_the_worst(lost):
     run, grid = lost
     own = grid.where(attn="softmax").frame
@@ -39,11 +40,13 @@ def test_every_cell_of_a_diverged_training_is_the_worst(lost):
     assert run.diverged.startswith("the loss is ")
 
 
+@pytest.mark.slow
 def test_a_rate_of_errors_is_one(tiny, lab):
     grid = sweeping.sweep(tiny("every", "softmax", *DIVERGES), 0, lab)
     assert set(grid.where(attn="softmax", metric=["last", "any"]).frame["value"]) == {1.0}
 
 
+@pytest.mark.slow
 def test_it_is_read_and_not_trained_again_unless_forced(lost, lab, monkeypatch):
     run, grid = lost
     monkeypatch.setattr(sweeping, "train", None)
@@ -54,6 +57,7 @@ def test_it_is_read_and_not_trained_again_unless_forced(lost, lab, monkeypatch):
     assert not run.diverged
 
 
+@pytest.mark.slow
 def test_what_was_known_before_it_diverged_is_kept(tiny, lab, monkeypatch):
     from icl_lab.training import loop
 
@@ -127,6 +131,7 @@ def test_an_analysis_leaves_it_out_and_says_so(run, one_diverges, tmp_path):
     assert "diverged: linear | ssa | smoke | seed 1" in err
 
 
+@pytest.mark.slow
 def test_a_sweep_of_it_fails_each_time_it_is_asked(run):
     for _ in range(2):
         code, _, err = run("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *options(*DIVERGES))

@@ -43,6 +43,7 @@ def test_examples_are_those_of_the_steps_that_are_left():
     assert estimate.examples(spec, 300) == 0
 
 
+@pytest.mark.slow
 def test_examples_of_very_many_steps_are_counted_in_part():
     spec = PRESETS["paper"].train
     whole = sum(spec.length_at(step) for step in range(spec.steps))

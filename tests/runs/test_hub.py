@@ -49,6 +49,7 @@ def front_matter(folder):
     return yaml.safe_load((folder / "README.md").read_text().split("---")[1])
 
 
+@pytest.mark.slow
 def test_a_run_fetched_from_its_repository_is_the_run(run, tmp_path):
     publish("linear/ssa/smoke", "--to", "repository")
     assert front_matter(tmp_path / "repository")["library_name"] == "icl_lab"
@@ -61,6 +62,7 @@ def test_a_run_fetched_from_its_repository_is_the_run(run, tmp_path):
     assert [each.state for each in verify.everything(tmp_path / "elsewhere")] == ["whole"]
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_not_published(run, tmp_path):
     path = run.stored.folder / "positions.csv"
     path.write_bytes(path.read_bytes()[:-3])
@@ -75,6 +77,7 @@ def test_a_run_that_is_not_finished_is_not_published(run):
         hub.of_run(run.stored)
 
 
+@pytest.mark.slow
 def test_all_cells_are_one_data_set(run, place, tmp_path):
     icl.sweep("every", "softmax", "smoke", {"train.steps": 5}, where=place)
     publish("--all", "--to", "cells")

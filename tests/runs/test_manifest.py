@@ -69,6 +69,7 @@ def restored(finished):
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_measured_files_are_named_with_size_and_checksum(finished):
     _, run = finished
     for place in (run.folder, run.swapped("ssa").place):
@@ -85,6 +86,7 @@ def test_a_stamp_by_hand():
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", READS)
+@pytest.mark.slow
 def test_no_damage_is_read(restored, name, how):
     _, run = restored
     path = run.folder / name
@@ -127,6 +129,7 @@ def test_a_damaged_manifest_is_named(restored, how):
         run.grid()
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_manifest_gets_one_with_its_next_test(restored):
     lab, run = restored
     before = run.grid().csv()

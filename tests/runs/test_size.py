@@ -78,6 +78,7 @@ def test_a_size_of_any_size_takes_no_memory():
 
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "entmax", "lssa", "stick-breaking"])
 @pytest.mark.parametrize("settings", [["model.width=128"], ["model.heads=8", "train.curriculum.start=80"]])
+@pytest.mark.slow
 def test_the_estimate_of_a_step_is_near_and_not_below(attn, settings):
     """What the passes make at once is counted by their storages, so that it is the same in every run."""
     longest = "train.curriculum.stop=80" if len(settings) > 1 else "train.curriculum.stop=20"

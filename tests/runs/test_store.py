@@ -115,6 +115,7 @@ def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
     assert sweeping.sweep(tiny(), 0, lab).frame.equals(grid.frame)
 
 
+@pytest.mark.slow
 def test_a_folder_that_names_no_seed_is_passed_over_and_said(tiny, lab):
     folder = lab.store.run(tiny(), 0).folder
     sweeping.sweep(tiny(), 0, lab)
@@ -314,6 +315,7 @@ def test_old_checkpoints_go_when_a_run_is_locked(tiny, lab):
         assert not list(run.folder.glob("checkpoint*"))
 
 
+@pytest.mark.slow
 def test_a_read_only_run_is_read(tiny, lab, monkeypatch):
     grid = sweeping.sweep(tiny(), 0, lab)
 
@@ -327,6 +329,7 @@ def test_a_read_only_run_is_read(tiny, lab, monkeypatch):
         sweeping.sweep(tiny(), 1, lab)
 
 
+@pytest.mark.slow
 def test_a_results_folder_that_vanishes_is_whole_again(tiny, lab):
     vanishing = dataclasses.replace(
         lab, tick=lambda stage, done, total, note: shutil.rmtree(lab.store.root) if done == 50 else None
@@ -338,6 +341,7 @@ def test_a_results_folder_that_vanishes_is_whole_again(tiny, lab):
     assert list(lab.store.runs()) == [run]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_kept_until_it_is_finished_again(tiny, lab):
     sweeping.sweep(tiny(), 0, lab)
     run = lab.store.run(tiny(), 0)
@@ -353,6 +357,7 @@ def test_a_finished_run_is_kept_until_it_is_finished_again(tiny, lab):
     assert not (run.folder / ".replaced").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_left_aside(stopped, lab, tiny):
     other = lab.store.run(tiny(), 1)
     other.folder.mkdir(parents=True)
@@ -368,6 +373,7 @@ def test_a_checkpoint_of_another_run_is_left_aside(stopped, lab, tiny):
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-10], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""]
 )
+@pytest.mark.slow
 def test_an_altered_model_is_named_and_never_used(tiny, lab, damage):
     run = lab.store.run(tiny(), 0)
     sweeping.sweep(tiny(), 0, lab)
@@ -382,6 +388,7 @@ def test_an_altered_model_is_named_and_never_used(tiny, lab, damage):
 
 
 @pytest.mark.parametrize("text", ["", "task,attn\n", "no grid at all"])
+@pytest.mark.slow
 def test_a_damaged_grid_is_named(tiny, lab, text):
     sweeping.sweep(tiny(), 0, lab)
     run = lab.store.run(tiny(), 0)
@@ -405,6 +412,7 @@ def test_a_folder_with_another_specification_is_left_alone(tiny, lab):
     assert (run.folder / "spec.json").read_text() == other
 
 
+@pytest.mark.slow
 def test_a_second_process_says_that_it_waits_and_then_reads(tiny, lab):
     run, said = lab.store.run(tiny(), 0), []
     second = type(lab)(lab.store, lab.device, said.append)
@@ -517,6 +525,7 @@ def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
     assert not run.swapped("ssmax:s=swap").finished
 
 
+@pytest.mark.slow
 def test_another_test_grid_reuses_the_trained_model(tiny, lab, monkeypatch):
     sweeping.sweep(tiny(), 0, lab)
     wide = tiny("linear", "softmax", "test.axes.sigma_f=1,5")
@@ -532,6 +541,7 @@ def test_another_test_grid_reuses_the_trained_model(tiny, lab, monkeypatch):
             sweeping.sweep(tiny("linear", "softmax", "train.steps=61"), 0, lab)
 
 
+@pytest.mark.slow
 def test_options_of_tests_reuse_the_trained_model(tiny, lab, monkeypatch):
     """A model of plain regression is tested under a shift; training under it is another."""
     plain = sweeping.sweep(tiny("regression", "softmax"), 0, lab)
@@ -546,6 +556,7 @@ def test_options_of_tests_reuse_the_trained_model(tiny, lab, monkeypatch):
             sweeping.sweep(tiny("regression:shift=overlap,shifted=always", "softmax"), 0, lab)
 
 
+@pytest.mark.slow
 def test_a_stop_between_two_shifts_keeps_the_model(tiny, lab):
     asked = []
 

@@ -14,6 +14,7 @@ def damaged(folder):
     return [finding for finding in everything(folder) if finding.state == "damaged"]
 
 
+@pytest.mark.slow
 def test_what_was_written_is_whole(restored):  # noqa: F811
     lab, _ = restored
     states = [(finding.kind, finding.state) for finding in everything(lab.store.root)]
@@ -21,6 +22,7 @@ def test_what_was_written_is_whole(restored):  # noqa: F811
 
 
 @pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.slow
 def test_every_damage_to_any_file_is_found(restored, how):  # noqa: F811
     """Ten times each, in places drawn anew; none is silently accepted."""
     lab, run = restored

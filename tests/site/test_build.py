@@ -55,6 +55,7 @@ def html(site):
     return {name: Page(data) for name, data in site.items() if name.endswith(".html") and isinstance(data, bytes)}
 
 
+@pytest.mark.slow
 def test_every_page_has_the_policy_and_asks_nobody_outside(site):
     for name, page in html(site).items():
         metas = [found for tag, found in page.tags if found.get("http-equiv") == "Content-Security-Policy"]
@@ -71,6 +72,7 @@ def test_the_policy_allows_only_what_lies_beside():
     assert {"base-uri", "form-action"} <= parts.keys()  # default-src does not speak of these
 
 
+@pytest.mark.slow
 def test_no_file_of_ours_names_an_address_that_could_be_asked(site):
     for name, data in site.items():
         if isinstance(data, bytes) and name.endswith((".js", ".css")):
@@ -79,6 +81,7 @@ def test_no_file_of_ours_names_an_address_that_could_be_asked(site):
             assert not re.search(rb"@import|url\(\s*['\"]?(?!data:)", data), name
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_something(site):
     for name, page in html(site).items():
         for link in page.links():
@@ -92,6 +95,7 @@ def test_every_link_leads_to_something(site):
             assert "/".join(parts) in site, (name, link)
 
 
+@pytest.mark.slow
 def test_every_specification_has_a_page_with_its_command(site, store):
     specs = Stock.of(store, store.root, judge=made.none).specifications
     assert {spec.name: len(spec.seeds) for spec in specs} == {"softmax": 2, "ssa": 2, "softmax->ssmax:s=swap": 1}
@@ -105,6 +109,7 @@ def test_every_specification_has_a_page_with_its_command(site, store):
         assert ("--swap ssmax:s=swap" in text) == bool(spec.swap)
 
 
+@pytest.mark.slow
 def test_a_study_names_its_runs_and_copied_files(site, store):
     (name,) = [name for name in site if name.startswith("studies/")]
     page = Page(site[name])
@@ -116,6 +121,7 @@ def test_a_study_names_its_runs_and_copied_files(site, store):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.slow
 def test_a_hostile_name_is_text_and_nothing_else(tmp_path, name):
     store = made.store(tmp_path)
     made.finished(store, "softmax")
@@ -139,6 +145,7 @@ def test_an_empty_folder_says_how_to_make_a_first_run(tmp_path):
     assert "--preset smoke" in text
 
 
+@pytest.mark.slow
 def test_claims_come_first_with_their_verdicts(store):
     judge = made.claims(made.claim("A is less", "below"), made.claim("B <b>is</b> less", "not told"))
     site = build(Stock.of(store, store.root, judge=judge))
@@ -150,6 +157,7 @@ def test_claims_come_first_with_their_verdicts(store):
     assert "2 claims: 1 as claimed, 1 neither told" in " ".join(Page(site["index.html"]).text)
 
 
+@pytest.mark.slow
 def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
     runs = [store.run(made.spec_of(normalizer), 0) for normalizer in ("softmax", "ssa")]
     made.study(store.root, "experiments/made-smoke", "Few.", members=runs)
@@ -199,6 +207,7 @@ def test_the_boundary_is_a_page_with_its_picture(site):
     assert len([tag for tag, _ in page.tags if tag == "table"]) >= 2
 
 
+@pytest.mark.slow
 def test_the_list_counts_seeds_of_studies_without_experiment(store):
     runs = [store.run(made.spec_of(), seed) for seed in (0, 1)]
     for name, members in (("compare-x", runs), ("compare-y", runs[:1]), ("notes", [])):
@@ -215,6 +224,7 @@ def test_the_list_counts_seeds_of_studies_without_experiment(store):
     }
 
 
+@pytest.mark.slow
 def test_a_league_is_shown_on_the_first_page(store):
     table = "# League\n\nTwo.\n\n### Mean rank far\n\n| normalizer | mean rank |\n| --- | --- |\n| `ssa` | 1.25 |\n"
     made.study(store.root, "league-smoke", table, kind="league")
@@ -223,6 +233,7 @@ def test_a_league_is_shown_on_the_first_page(store):
     assert "1.25" in text
 
 
+@pytest.mark.slow
 def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     folder = made.study(store.root, "compare-y", "Fine.")
     (folder / "study.json").write_text("{}")

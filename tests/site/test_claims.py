@@ -105,6 +105,7 @@ def test_every_claim_leads_to_its_cells_and_numbers(stock):
         assert math.fsum(gaps) / len(gaps) == pytest.approx(float(row["effect"]), rel=1e-6, abs=1e-9), row
 
 
+@pytest.mark.slow
 def test_false_discovery_rates_are_those_of_the_record(tmp_path, monkeypatch):
     """They hang on the claims of all scales, and on none of their values."""
 
@@ -140,6 +141,7 @@ right = {of = "softmax"}
 """
 
 
+@pytest.mark.slow
 def test_own_runs_are_judged_with_intervals_of_python(tmp_path):
     store = made.store(tmp_path)
     for seed, luck in enumerate((1.0, 1.5, 1.2)):

@@ -96,6 +96,7 @@ def test_pages_open_from_disk_without_requests_or_complaints(opened, place, widt
         tab.close()
 
 
+@pytest.mark.slow
 def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
     tab, _, _ = opened()
     everything = len(shown(tab))
@@ -113,6 +114,7 @@ def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
     assert shown(again) == []
 
 
+@pytest.mark.slow
 def test_the_box_above_searches_from_every_page(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     tab.fill(".find input", "ssmax")
@@ -121,6 +123,7 @@ def test_the_box_above_searches_from_every_page(opened, place):
     assert shown(tab) == ["ssmax"]
 
 
+@pytest.mark.slow
 def test_columns_sort_both_ways_and_say_so(opened):
     tab, _, _ = opened("index.html#kind=run&task=linear")
     head = "[data-sort=number]"
@@ -140,6 +143,7 @@ def test_columns_sort_both_ways_and_say_so(opened):
     assert up[-1] == ""
 
 
+@pytest.mark.slow
 def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
     tab, _, _ = opened()
     count = tab.evaluate(
@@ -154,6 +158,7 @@ def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
     assert tab.evaluate("document.querySelectorAll('#list tbody tr:not([hidden])').length") == count
 
 
+@pytest.mark.slow
 def test_a_map_says_the_value_of_a_cell_to_pointer_and_keyboard(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     cells = tab.eval_on_selector_all("#map td", "all => all.map(cell => cell.textContent)")
@@ -170,6 +175,7 @@ def test_a_map_says_the_value_of_a_cell_to_pointer_and_keyboard(opened, place):
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+@pytest.mark.slow
 def test_a_slider_moves_the_map_by_arrow_keys(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     slider = "#controls input[type=range]"
@@ -181,6 +187,7 @@ def test_a_slider_moves_the_map_by_arrow_keys(opened, place):
     assert tab.evaluate("document.activeElement.type") == "range"
 
 
+@pytest.mark.slow
 def test_seed_and_predictor_can_be_chosen(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     last = "all => all.slice(-3).map(cell => cell.textContent)"
@@ -192,6 +199,7 @@ def test_seed_and_predictor_can_be_chosen(opened, place):
     assert "seed 1" in tab.inner_text("#map caption")
 
 
+@pytest.mark.slow
 def test_a_comparison_is_drawn_beside_its_table(opened, place):
     tab, _, complaints = opened(page_of(place, "made", "experiments"))
     assert "ratio to softmax" in tab.inner_text("[data-comparison]")
@@ -205,6 +213,7 @@ def test_a_comparison_is_drawn_beside_its_table(opened, place):
     assert complaints == []
 
 
+@pytest.mark.slow
 def test_a_link_to_a_claim_opens_at_it(opened, place):
     tab, _, _ = opened("findings.html")
     tab.click("text=SSA errs less")
@@ -212,6 +221,7 @@ def test_a_link_to_a_claim_opens_at_it(opened, place):
     assert "0.5" in tab.inner_text(":target data")
 
 
+@pytest.mark.slow
 def test_curves_have_their_numbers_in_a_table(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     tab.click("#curve summary")
@@ -225,6 +235,7 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
     assert tab.inner_text("#learned") == "Learned parameters"
 
 
+@pytest.mark.slow
 def test_verdicts_can_be_filtered(opened):
     tab, _, _ = opened("findings.html")
     tab.select_option("#verdict", "below")
@@ -232,6 +243,7 @@ def test_verdicts_can_be_filtered(opened):
     assert tab.locator(".findings li:visible").count() == 1
 
 
+@pytest.mark.slow
 def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
     tab, _, _ = opened()
     seen = set()
@@ -246,6 +258,7 @@ def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
     assert {"Skip to the content", "Claims", "search", "kind", "clear", "number"} <= seen
 
 
+@pytest.mark.slow
 def test_a_hostile_name_is_read_as_it_is(opened, place):
     tab, _, complaints = opened(page_of(place, "linear-script"))
     assert HOSTILE in tab.text_content("h1")
@@ -255,6 +268,7 @@ def test_a_hostile_name_is_read_as_it_is(opened, place):
     assert complaints == []
 
 
+@pytest.mark.slow
 def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
     """From 0.0097 to 256 uPlot would look for marks for ever, unless both ends are marks."""
     tab, _, complaints = opened(page_of(place, "linear-softmax"))

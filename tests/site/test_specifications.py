@@ -97,6 +97,7 @@ def test_a_swapped_test_is_a_specification_of_its_own(tmp_path):
     assert len({spec.id for spec in found.values()}) == 2
 
 
+@pytest.mark.slow
 def test_evidence_and_ones_own_runs_both_count(tmp_path):
     other = made.store(tmp_path / "theirs")
     kept = made.finished(other, "ssa")

@@ -91,6 +91,7 @@ def test_contrast_multiplies_the_distance_from_the_mean(four):
     torch.testing.assert_close(rising(four, contrast=0.5)[0], 0.5 * (torch.from_numpy(UP) - 7.5) / SD)
 
 
+@pytest.mark.slow
 def test_noise_is_added_in_units_of_the_pixels(four):
     noise = rising(four, 2000, noise=2.0) - rising(four, 2000)
     assert noise.std().item() == pytest.approx(2, rel=0.03)

@@ -45,6 +45,7 @@ def test_the_exact_rule_answers_prompts_by_hand(choice, tokens, targets):
 
 
 @pytest.mark.parametrize("choice", ["selective-copy", "fuzzy-recall", "memorization", "compression"])
+@pytest.mark.slow
 def test_the_exact_rule_is_right_and_chance_is_chance(choice):
     task, prompt = draw(choice, prompts=4000)
     assert error(task, prompt, "exact-rule") == 0

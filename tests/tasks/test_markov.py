@@ -79,6 +79,7 @@ def test_unigram_by_hand():
     assert torch.allclose(shares, torch.tensor([[2 / 4, 1 / 4, 1 / 4], [2 / 5, 2 / 5, 1 / 5], [2 / 6, 3 / 6, 1 / 6]]))
 
 
+@pytest.mark.slow
 def test_what_references_score():
     """The regret of the Bayes answer is 0 in training, of no knowledge log k less its nats; unigram between."""
     task, prompt = draw("markov", prompts=2000)
@@ -96,6 +97,7 @@ def test_what_references_score():
     assert views["bayes"]["nats"] > 1 / 2 + 1 / 3 - 0.02
 
 
+@pytest.mark.slow
 def test_under_a_shift_the_regret_is_against_who_knows_of_it():
     task, prompt = draw("markov", prompts=2000, concentration=0.3)
     errors = task.errors(task.references()["bayes"](prompt), prompt)

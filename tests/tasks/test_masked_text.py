@@ -175,6 +175,7 @@ def test_the_mask_is_no_word_that_is_drawn(tmp_path, monkeypatch):
     assert (often / 8000 - 0.25).abs().max() < 0.025  # five standard deviations
 
 
+@pytest.mark.slow
 def test_a_masked_model_is_trained_and_not_exported(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["--set", "train.steps=3", "--set", "model.width=8", "--set", "test.axes.length=16"]

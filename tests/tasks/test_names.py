@@ -95,6 +95,7 @@ def found(source):
     return hits
 
 
+@pytest.mark.slow
 def test_no_task_or_axis_is_known_by_name():
     """Code outside the tasks asks the task instead."""
     hits = {(str(path.relative_to(ROOT)), name) for path in modules() for name in found(path.read_text())}

@@ -158,6 +158,7 @@ def test_own_usual_training_and_the_user_above_it():
     assert resolve("linear", "ssmax", "smoke").train.curriculum.stop == 41
 
 
+@pytest.mark.slow
 def test_a_sweep_over_length_and_depth(lab):
     from icl_lab.pipeline import sweep
 

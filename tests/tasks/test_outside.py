@@ -135,6 +135,7 @@ def test_whole_numbers_are_read_by_an_embedding(tiny):
     assert not torch.equal(model(other)[:, 5], outputs[:, 5])
 
 
+@pytest.mark.slow
 def test_lookup_is_shown_with_its_own_marks(run, tmp_path):
     words = ["--task", "lookup", "--attn", "softmax", "--prompt", "random:length=24,pairs=2,seed=3", "--live", "0"]
     code, _, err = run("attention", *words, *SMALL)

@@ -77,6 +77,7 @@ def test_fixed_functions_stay_and_new_ones_do_not():
     assert set(task.suites()["new-"].views(errors, new)) == {f"new-{name}" for name in task.views(errors, prompt)}
 
 
+@pytest.mark.slow
 def test_least_squares_is_exact_after_dim_examples():
     """E (w - w_hat)^2 = 1 - n / d: what n examples have not touched (the reference curve of Garg et al., Figure 2)."""
     errors = curve(GARG, "ridge", prompts=300)
@@ -87,6 +88,7 @@ def test_least_squares_is_exact_after_dim_examples():
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_averaging_falls_as_one_over_n():
     """w_hat = mean of y x has an error of (d + 1) / n times that of answering 0."""
     errors = curve(GARG, "averaging", prompts=3000)
@@ -178,6 +180,7 @@ def fits(dim, length, sigma_f=1.0):
 
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 @pytest.mark.parametrize(("dim", "length"), SHAPES)
+@pytest.mark.slow
 def test_lasso_meets_the_conditions_of_its_minimum(dim, length, penalty):
     """|X^T (y - X w)| / n is the penalty where a weight is not 0, with its sign, and no more where it is."""
     x, y = fits(dim, length, sigma_f=3.0)
@@ -196,6 +199,7 @@ def test_lasso_meets_the_conditions_of_its_minimum(dim, length, penalty):
 
 
 @pytest.mark.parametrize(("dim", "length"), SHAPES)
+@pytest.mark.slow
 def test_lasso_against_scikit_learn(dim, length):
     linear_model = pytest.importorskip("sklearn.linear_model")
     x, y = fits(dim, length)
@@ -214,6 +218,7 @@ def test_a_lasso_that_has_not_ended_says_what_remains(monkeypatch):
         estimators.lasso(x, y, 0.01)
 
 
+@pytest.mark.slow
 def test_lasso_finds_sparse_functions_sooner_than_least_squares():
     """Garg et al., Figure 5: of 20 weights 3 are not 0."""
     lasso, squares = (curve("regression:dim=20,sparse=3", name, prompts=64) for name in ("lasso", "ridge"))

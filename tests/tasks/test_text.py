@@ -73,6 +73,7 @@ def test_a_file_of_ones_own_is_named_by_its_hash(book):
     assert resolve("text", "softmax", "smoke").task == "text"
 
 
+@pytest.mark.slow
 def test_a_file_is_swept_and_its_run_says_what_was_read(book, run, tmp_path):
     code, out, err = run("sweep", "--task", "text:file=book.txt", "--attn", "softmax", *SMALL)
     assert code == 0, err
@@ -81,6 +82,7 @@ def test_a_file_is_swept_and_its_run_says_what_was_read(book, run, tmp_path):
     assert json.loads(path.read_text())["reads"] == {"book.txt": tasks.build("text:file=book.txt").corpus.sha}
 
 
+@pytest.mark.slow
 def test_a_text_in_another_folder_is_a_folder_of_runs(book, run, tmp_path):
     code, _, err = run("sweep", "--task", f"text:file={book}", "--attn", "softmax", *SMALL)
     assert code == 0, err
@@ -89,6 +91,7 @@ def test_a_text_in_another_folder_is_a_folder_of_runs(book, run, tmp_path):
     assert (code, "seed 0 finished" in out) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_run_of_another_version_of_the_text_of_python_is_named(run, tmp_path):
     sweep = ["sweep", "--task", "text", "--attn", "softmax", *SMALL]
     assert run(*sweep)[0] == 0
@@ -120,6 +123,7 @@ def test_what_cannot_be_read_is_said_before_training(book, run, task, complaint,
     assert not list(tmp_path.rglob("spec.json"))
 
 
+@pytest.mark.slow
 def test_words_of_a_tokenizer_are_trained_on(book, run, tmp_path):
     from tests.texts.test_corpus import tokenizer
 
@@ -135,6 +139,7 @@ def test_words_of_a_tokenizer_are_trained_on(book, run, tmp_path):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_losses_are_compared_as_losses_and_not_as_rates(run, quick_pictures, tmp_path):
     code, out, err = run("compare", "--task", "text", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
     assert code == 0, err

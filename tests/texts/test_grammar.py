@@ -126,12 +126,14 @@ BY_HAND = {
 }
 
 
+@pytest.mark.slow
 def test_the_first_two_pairs_of_each_paradigm():
     assert list(g.grammar().pairs) == list(BY_HAND)
     for paradigm, wanted in BY_HAND.items():
         assert g.pairs(paradigm, 2) == wanted
 
 
+@pytest.mark.slow
 def test_pairs_are_different_and_none_stands_in_the_text():
     text, known = set(g.text().splitlines()), set(g.grammar().vocabulary)
     for paradigm in g.grammar().pairs:
@@ -144,15 +146,22 @@ def test_pairs_are_different_and_none_stands_in_the_text():
             assert len({len(sentence.split()) for sentence in pair}) == 1  # a sum of logarithms favours neither
 
 
-def test_more_pairs_than_there_are_is_said(monkeypatch):
+@pytest.fixture
+def small(monkeypatch):
+    """Another grammar; its text is not kept in place of the text."""
     monkeypatch.setattr(g, "grammar", lambda: g.Grammar(SMALL))
+    monkeypatch.setattr(g, "text", g.text.__wrapped__)
+
+
+@pytest.mark.usefixtures("small")
+def test_more_pairs_than_there_are_is_said():
     with pytest.raises(BadValue, match=r"^the grammar has 8 pairs of number, fewer than 9\.$"):
         g.pairs("number", 9)
     assert len(g.pairs("number", 8)) == 8
 
 
+@pytest.mark.usefixtures("small")
 def test_pairs_of_which_a_sentence_is_in_the_text_are_left_out(monkeypatch):
-    monkeypatch.setattr(g, "grammar", lambda: g.Grammar(SMALL))
     one, other, *rest = g.pairs("number", 8)
     monkeypatch.setattr(g, "text", lambda: f"{one[0]}\n{other[1]}\n")
     known = {one[0], other[1]}

@@ -28,12 +28,14 @@ def test_faults_are_withstood(arena, kind):
     assert not set(found) & set(BAD)
 
 
+@pytest.mark.slow
 def test_damage_that_nothing_checks_is_told_as_silent(arena, monkeypatch):
     monkeypatch.setattr(manifest, "check", lambda *_: None)
     assert "silent" in outcomes(arena, "damaged file", 3)
     assert "silent" in outcomes(arena, "file of another run")
 
 
+@pytest.mark.slow
 def test_damage_to_a_study_that_nothing_checks_is_told_as_silent(arena, monkeypatch):
     monkeypatch.setattr(study_folder, "verify", lambda *_: None)
     assert "silent" in outcomes(arena, "damaged file", 3)
@@ -81,6 +83,7 @@ def test_the_table_counts_by_hand():
     assert "* killed, b: lost exit code 1" in text
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_faults(arena):
     draw = lambda: [fault.to for fault in KINDS["damaged file"](arena, random.Random("0 1 a"))]  # noqa: E731
     assert draw() == draw()

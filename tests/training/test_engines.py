@@ -217,6 +217,7 @@ def follows(spec):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compiled_is_said_before_the_first_step():
     """A normalizer that looks at its numbers to know when to stop."""
     spec = small("entmax", "train.engine=compiled")
@@ -227,6 +228,7 @@ def test_what_cannot_be_compiled_is_said_before_the_first_step():
     assert str(refused.value).startswith("train.engine=compiled is not possible here: entmax, positions learned: ")
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_compiler_is_told_so(monkeypatch):
     def backend(graph, inputs):
         raise RuntimeError("No working C++ compiler found\nand much more")

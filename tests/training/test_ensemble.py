@@ -91,11 +91,13 @@ def parity(task, attn, tiny, *settings):
         "elastic:bias=3",
     ],
 )
+@pytest.mark.slow
 def test_every_rule_is_stacked_as_it_is(tiny, attn):
     parity("linear", attn, tiny)
 
 
 @pytest.mark.parametrize("task", [name for name in tasks.registry.names() if name != "linear"])
+@pytest.mark.slow
 def test_every_task_is_stacked_as_it_is(tiny, task):
     longest = max(tasks.build(task).axes["tiny"]["length"])  # some tasks have one length alone
     parity(task, "ssa", tiny, f"test.axes.length={longest}")
@@ -125,6 +127,7 @@ def test_parameters_that_layers_share_are_stacked_once(tiny):
     parity("linear", "ssmax-free", tiny, "model.layers=2")
 
 
+@pytest.mark.slow
 def test_entmax_away_from_its_closed_forms_is_stacked(tiny):
     parity("linear", "entmax:alpha=3", tiny)
 
@@ -477,6 +480,7 @@ def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
         (["--attn", "softmax", "--set", "train.engine=compiled"], "train.engine=compiled, train.precision=float32"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_is_one_clear_line(sweep, tmp_path, monkeypatch, words, told):
     monkeypatch.setattr(Entmax, "stackable", False)
     code, out, err = sweep(*words, "--seeds", "2", "--stack")

@@ -131,6 +131,7 @@ def test_a_switch_of_normalizers_goes_on_with_the_average(tiny):
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_every_recipe_goes_on_bit_for_bit(tiny, settings):
     spec = tiny("linear", "softmax", "train.steps=12", *settings)
     whole, task = setup(spec)

@@ -54,6 +54,7 @@ def assert_alike(got, wanted, live, what):
     assert (got - wanted)[live].abs().max() <= 1e-5 * wanted[live].abs().max(), what
 
 
+@pytest.mark.slow
 def test_every_rule_gives_with_a_cache_what_it_gives_without(tiny_model, padded, stirred):
     model, live = tiny_model("llama"), padded["attention_mask"].bool()
     for rule in RULES:
@@ -67,6 +68,7 @@ def test_every_rule_gives_with_a_cache_what_it_gives_without(tiny_model, padded,
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen3", "mistral", "gemma3"])
+@pytest.mark.slow
 def test_other_models_and_a_cache_of_fixed_size(tiny_model, padded, stirred, kind):
     model, live = tiny_model(kind), padded["attention_mask"].bool()
     for rule in SOME:
@@ -79,6 +81,7 @@ def test_other_models_and_a_cache_of_fixed_size(tiny_model, padded, stirred, kin
 
 
 @pytest.mark.parametrize("search", [{"num_beams": 3}, {"num_beams": 1}, {"cache_implementation": "static"}])
+@pytest.mark.slow
 def test_generated_texts_do_not_hang_on_the_cache(tiny_model, padded, stirred, search):
     model, prompt = tiny_model("llama"), {name: padded[name] for name in ("input_ids", "attention_mask")}
     model.generation_config.disable_compile = True

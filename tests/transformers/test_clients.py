@@ -70,6 +70,7 @@ def test_a_layer_that_a_pass_leaves_out_is_no_fault(tiny_model, ids):
         model(ids)
 
 
+@pytest.mark.slow
 def test_an_installed_model_goes_through_pickle_and_torch_save(tiny_model, ids, tmp_path):
     model = tiny_model("gpt2")
     install(model, "ssmax:s=swap+gated")
@@ -92,6 +93,7 @@ def test_an_installed_model_goes_through_pickle_and_torch_save(tiny_model, ids, 
 
 
 @pytest.mark.parametrize("named", [{}, {"attn_implementation": "sdpa"}, {"attn_implementation": "eager"}])
+@pytest.mark.slow
 def test_a_folder_is_read_with_its_normalizer_or_not_at_all(saved, ids, named):
     model, folder = saved
     again = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, **named)
@@ -104,6 +106,7 @@ def test_a_folder_is_read_with_its_normalizer_or_not_at_all(saved, ids, named):
     assert again.config._attn_implementation == named.get("attn_implementation", "sdpa")
 
 
+@pytest.mark.slow
 def test_trusted_folders_take_heads_precisions_settings(saved, ids):
     model, folder = saved
     asked = {"trust_remote_code": True}
@@ -180,6 +183,7 @@ def adapted(tiny_model, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("said", [{}, {"modules_to_save": ["attention_rule"]}])
+@pytest.mark.slow
 def test_an_adapter_brings_its_normalizer_along(adapted, ids, said):
     logits, plain, folder = adapted(ids, "ssmax:s=swap", **said)
     whole = copy.deepcopy(plain)
@@ -192,6 +196,7 @@ def test_an_adapter_brings_its_normalizer_along(adapted, ids, said):
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
+@pytest.mark.slow
 def test_an_adapter_does_not_come_onto_another_model_unsaid(adapted, ids):
     peft = pytest.importorskip("peft")
     logits, plain, folder = adapted(ids, "ssa")

@@ -37,6 +37,7 @@ def logits(tiny_model, stirred):
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("rule", ["ssa", "sink"])
+@pytest.mark.slow
 def test_a_graph_serves_other_batches_and_lengths(logits, rule):
     model = logits(rule)
     program = torch.export.export(model, (torch.arange(22).view(2, 11),), dynamic_shapes=VARYING, strict=False)

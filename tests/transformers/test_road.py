@@ -27,6 +27,7 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3"])
+@pytest.mark.slow
 def test_scaled_queries_take_the_fused_kernel(tiny_model, ids, padded, calls, kind):
     model = tiny_model(kind)
     for rule in SCALED:

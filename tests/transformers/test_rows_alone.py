@@ -28,6 +28,7 @@ def logits():
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.slow
 def test_a_padded_text_gets_what_it_gets_alone(tiny_model, ids, padded, stirred, logits, kind):
     model = tiny_model(kind)
     for rule in RULES:
@@ -38,6 +39,7 @@ def test_a_padded_text_gets_what_it_gets_alone(tiny_model, ids, padded, stirred,
         assert alike(got[2], logits(model, input_ids=ids[2:])[0]), rule
 
 
+@pytest.mark.slow
 def test_packed_texts_get_what_each_gets_alone(tiny_model, ids, stirred, logits):
     model = tiny_model("qwen3")
     places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
@@ -50,6 +52,7 @@ def test_packed_texts_get_what_each_gets_alone(tiny_model, ids, stirred, logits)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.slow
 def test_padding_behind_a_text_changes_nothing(tiny_model, ids, stirred, logits, kind):
     model, mask = tiny_model(kind), torch.ones_like(ids)
     mask[0, 6:] = 0

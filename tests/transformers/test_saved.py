@@ -22,6 +22,7 @@ RULES = [*SERVED, "lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+rewe
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.slow
 def test_every_rule_comes_back_exactly(tiny_model, ids, stirred, tmp_path, kind):
     model = tiny_model(kind)
     for number, rule in enumerate(RULES):

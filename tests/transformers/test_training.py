@@ -20,6 +20,7 @@ def slopes(model, **given):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.slow
 def test_a_step_of_training_moves_every_learned_number(tiny_model, padded, stirred, kind):
     model = tiny_model(kind).train()
     for rule in SERVED:
@@ -38,6 +39,7 @@ def test_a_step_of_training_moves_every_learned_number(tiny_model, padded, stirr
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.slow
 def test_gradient_checkpoints_change_no_gradient(tiny_model, padded, stirred, reentrant):
     model, passes = tiny_model("llama").train(), []
     model.model.layers[1].self_attn.register_forward_hook(lambda *_: passes.append(1))

@@ -27,6 +27,7 @@ def test_published_folder_holds_page_numbers_and_figures(runs_of, lab):
     assert asked.read(folder) is None
 
 
+@pytest.mark.slow
 def test_folders_are_named_by_rules_seeds_and_prompt(tiny, lab):
     runs = [lab.store.run(tiny("every", "ssa", "train.steps=4"), seed) for seed in (0, 1)]
     groups = runner.labels(runs)
@@ -86,6 +87,7 @@ def test_unsuitable_runs_are_refused_before_training(runs_of, lab):
     assert not lab.store.root.exists()
 
 
+@pytest.mark.slow
 def test_missing_run_is_named_with_the_nearest(runs_of, lab):
     (run,) = runs_of("ssa")
     load_or_train(run, lab)

@@ -26,6 +26,7 @@ def found(look):
     return look("softmax", "sima", means=2, **ASKED)
 
 
+@pytest.mark.slow
 def test_the_page_holds_every_cell_of_a_full_map(found, laboratory):
     data = page.data(found)
     assert data["full"]
@@ -73,6 +74,7 @@ def test_the_figure_hatches_nothing(found):
     np.testing.assert_allclose(np.ma.filled(shown, np.nan), found.frames[0].maps[1].weights[0, 0].numpy())
 
 
+@pytest.mark.slow
 def test_the_class_tokens_weights_lie_over_the_image(found):
     figure = report.over_image(found, "a title")
     assert figure.get_suptitle().startswith("a title of softmax, sima, from class₁\nsoftmax answers")
@@ -100,6 +102,7 @@ def test_images_in_colours_are_shown_in_them_and_blank_ones_are():
     assert (blank == 0).all()
 
 
+@pytest.mark.slow
 def test_the_analysis_draws_images_of_image_tasks_alone(found, see):
     assert list(AttentionMaps(prompt="random").figures(found, "t")) == ["attention", "image"]
     assert list(AttentionMaps(prompt="1,-2").figures(see("softmax", text="1,-2"), "t")) == ["attention"]

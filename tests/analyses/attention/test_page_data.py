@@ -55,6 +55,7 @@ def test_weights_in_the_page_are_those_used(see, lab, rule):
     np.testing.assert_allclose(weights @ v, o, atol=1e-5 * np.abs(o).max())
 
 
+@pytest.mark.slow
 def test_rounded_means_keep_zeros_and_three_digits(see, sharpen):
     sharpen()
     found = see("sparsemax", means=2)

@@ -66,6 +66,7 @@ def test_long_table_of_weights_is_compressed(see, monkeypatch):
     assert packed[4:8] == b"\0\0\0\0"  # no time
 
 
+@pytest.mark.slow
 def test_figure_hatches_hidden_cells_and_dots_zeros(see, sharpen):
     sharpen()
     found = see("sparsemax", "softmax", text="5,-9,30,-70,40")

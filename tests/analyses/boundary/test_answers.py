@@ -21,6 +21,7 @@ def found_of(trained, rows):
     return Findings(grids, trained.spec)
 
 
+@pytest.mark.slow
 def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found = found_of(trained, answers.measured(trained))
@@ -35,6 +36,7 @@ def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
     assert trained.model.rescaling is None  # as it was
 
 
+@pytest.mark.slow
 def test_claims_read_log_c_and_the_share_reached(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found, asked = found_of(trained, answers.measured(trained)), Boundary()
@@ -47,6 +49,7 @@ def test_claims_read_log_c_and_the_share_reached(untrained):
         asked.value(Findings({}, trained.spec), "softmax", {}, "answer-bound", 0)
 
 
+@pytest.mark.slow
 def test_the_table_says_how_much_of_the_error_is_floor(untrained):
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found = found_of(trained, answers.measured(trained))

@@ -128,6 +128,7 @@ def test_curves_are_the_answers_of_the_model(finished, lab):
     assert found["curves"].at(slope=3, target=40) == pytest.approx(np.median(answers.numpy()), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_stop_is_heard_between_two_curves(finished, lab, monkeypatch):
     run, asked = finished(), []
 

@@ -20,6 +20,7 @@ def sweep(run, bounds):
     return clip_sweep.sweep_of("softmax", run.seed, run.spec, kept, bounds)
 
 
+@pytest.mark.slow
 def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
     run = finished()
     task, spec = tasks.build("linear"), run.spec
@@ -49,6 +50,7 @@ def test_sweep_without_far_cells_is_left_out(finished):
     assert sweep(finished(sigmas="1,2"), [3.0]) is None
 
 
+@pytest.mark.slow
 def test_zero_answers_err_by_the_mean_square_of_the_labels(finished):
     found = sweep(finished(), [3.0])
     assert found.zero[2] == pytest.approx(100 * found.zero[0], rel=1e-5)  # sigma_f 10 stretches the same functions

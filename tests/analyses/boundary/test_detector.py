@@ -42,6 +42,7 @@ def rates(shape, repeats=30):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.slow
 def test_rates_are_those_of_the_docstring(shape):
     assert f"        {rates(shape)}\n" in detector.detect.__doc__
 
@@ -94,6 +95,7 @@ def faulty(monkeypatch, fault):
 
 
 @pytest.mark.parametrize("fault", ["three points", "no smoothing", "raw maximum"])
+@pytest.mark.slow
 def test_rates_and_onsets_catch_planted_faults(monkeypatch, fault):
     check = faulty(monkeypatch, fault)
     with pytest.raises(AssertionError):

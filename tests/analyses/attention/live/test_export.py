@@ -86,6 +86,7 @@ def test_a_graph_equals_the_normalizer_in_torch(run_graphs, choice):
         assert shares[-1] < 1e-2  # rounding, too, is in the thousands
 
 
+@pytest.mark.slow
 def test_layers_share_a_graph_unless_their_constants_differ():
     rules = normalizers.build_layers("ssa", layers=2, heads=HEADS, head_dim=WIDTH, train_tokens=12)
     rules[1].raw_n.data += 1
@@ -99,6 +100,7 @@ def test_layers_share_a_graph_unless_their_constants_differ():
 
 
 @pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_stored_model_is_as_torch_has_it(compute, true):
     """A trained model of the repository, with its own normalizer and with another."""
     root = Path(__file__).parents[4] / "results"
@@ -156,6 +158,7 @@ class Special(Softmax):
         (Special, "the page has no operator aten.special_bessel_j0"),
     ],
 )
+@pytest.mark.slow
 def test_what_has_no_graph_is_refused_in_a_line(kind, says):
     rule = kind(normalizers.base.Site(HEADS, WIDTH, 12))
     with pytest.raises(live.NotExportable, match=says) as caught:
@@ -181,6 +184,7 @@ class Plain(nn.Module):
         return torch.cat([part.to(x.dtype) for part in parts], -1).unsqueeze(0)
 
 
+@pytest.mark.slow
 def test_operators_that_a_normalizer_from_outside_may_ask_for(run_graphs):
     def example(t):
         return (torch.randn(1, t, 5, generator=torch.Generator().manual_seed(t)),)

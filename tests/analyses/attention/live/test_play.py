@@ -22,6 +22,7 @@ from icl_lab.tasks.base import plain
 from tests.analyses.attention.shown import run_of
 
 
+@pytest.mark.slow
 def test_a_page_carries_its_models_and_its_script(see, lab):
     found = see("ssa", "softmax", offer="ssmax")
     made = page.page(found, "here").html
@@ -44,6 +45,7 @@ def test_a_page_carries_its_models_and_its_script(see, lab):
     assert held["tokens"] == found.asked.prompt.tokens.flatten().tolist()
 
 
+@pytest.mark.slow
 def test_normalizers_that_do_not_fit_are_left_out_with_a_line(see):
     found = see("softmax", offer="ssmax four-functions")  # which asks for four heads
     assert [choice for choice, _ in found.live["models"][0]["swaps"]] == ["ssmax"]
@@ -57,6 +59,7 @@ def test_an_unknown_name_is_refused_before_training(see):
         see("softmax", offer="ssmax nonsense")
 
 
+@pytest.mark.slow
 def test_a_normalizer_without_graph_shows_stored_maps(see, monkeypatch):
     from icl_lab.normalizers.softmax import Softmax
 
@@ -122,6 +125,7 @@ def laid(name):
 
 
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name != "text"])
+@pytest.mark.slow
 def test_answers_are_written_as_the_task_writes_them(name):
     task, prompt, found = laid(name)
     kind, words = found["said"]["kind"], found["said"]["words"]
