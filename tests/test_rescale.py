@@ -123,6 +123,7 @@ def test_without_rescaling_hashes_and_numbers_stay(tiny):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rescaled_labels_lower_the_error_far_from_training(lab):
     plain = ["train.steps=400", "test.prompts=64", "test.axes.sigma_x=1", "test.axes.sigma_f=1,30"]
     far = {"sigma_f": 30, "length": 40, "attn": "softmax"}

@@ -104,6 +104,7 @@ def test_standard_errors_over_seeds_and_pairs_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_claims_read_paradigms_and_their_mean(runs, lab):
     groups = runs(GRAMMAR, "softmax", "ssa", seeds=2, settings=SHORT)
     analysis = runner.checked(ProbePairs(prompts=8), groups)

@@ -141,6 +141,7 @@ class Said(Silent):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.exhaustive
 def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
     (tmp_path / "tiny.toml").write_text(ANALYSED)
 

@@ -202,6 +202,7 @@ def tiny_steps(monkeypatch, *refused):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_engines_are_compared_with_eager_steps_or_named(monkeypatch, quick):
     told, said = quick
     tiny_steps(monkeypatch, "graph float32")
@@ -398,6 +399,7 @@ def test_a_child_that_fails_says_why():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_peak_of_a_fresh_process_sees_what_is_given_back():
     """A hidden 64 MiB, made and dropped inside the work: a count of living tensors after it would miss it."""
     script = (

@@ -122,6 +122,7 @@ def test_a_built_in_run_records_no_import(folder, run, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_path):
     run(*sweep("--import", "./square.py"))
     fresh()

@@ -55,7 +55,7 @@ def opened(new_tab, report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (420, "light"), (1280, "light"), (1280, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
     tab, asked, complaints = opened(width, scheme)
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []

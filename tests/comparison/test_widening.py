@@ -96,6 +96,7 @@ def test_within_a_margin_by_hand():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "prompts"), [(3, 64), (8, 64), (5, 256)])
+@pytest.mark.exhaustive
 def test_p_keeps_its_promise_where_prompts_like_a_rule(seeds: int, prompts: int) -> None:
     """No normalizer is better, each prompt likes one of them: the p of seeds errs too often, the widened does not."""
     studies = 1000

@@ -18,6 +18,7 @@ from icl_lab.evidence.archive import Archive, choose
 from icl_lab.grid import Grid
 from icl_lab.runs.archiving import run_files
 from icl_lab.runs.store import Store
+from tests.cases import few
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -149,6 +150,7 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
     import dataclasses
 
@@ -281,7 +283,7 @@ def test_an_unfinished_run_is_not_added(own, evidence, run):
     assert "not a finished run: it has no grid.csv" in err
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("named", few(1, [True, False]))
 @pytest.mark.slow
 def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab, named):
     import dataclasses

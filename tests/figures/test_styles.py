@@ -24,6 +24,7 @@ def distance(one, other):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_rule_looks_alike_beside_any_others():
     alone = {rule: styles([rule])[rule] for rule in RULES}
     assert styles(RULES) == alone

@@ -277,6 +277,7 @@ def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_experiment_is_a_run_of_its_own(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, track="tensorboard:p", experiments=ROOT / "experiments")
     done = icl.experiment("ssa-figure3", "smoke", SHORT[:-1], variants=["ssa"], where=where)

@@ -192,6 +192,7 @@ def test_out_of_time_the_same_command_goes_on(ask, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     """A claim may have all its runs before the others have."""
     commanded = importlib.import_module("icl_lab.launch.experiment")

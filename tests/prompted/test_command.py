@@ -389,6 +389,7 @@ def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_table_averages_over_facets_but_its_axis(ask, stub, folder):
     stub.usual = lambda body: stub.say("abcdefgh"[len(stub.requests) % 8])
     code, said, complaint = ask("--shots", "16,24", "--prompts", "16", "--parallel", "1", task="needle")

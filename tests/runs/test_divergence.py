@@ -94,6 +94,7 @@ def one_diverges(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_diverged_run_does_not_stop_a_comparison(run, one_diverges, tmp_path):
     code, _, err = compare(run, *options(), "--seeds", "3", "--name", "mine")
     assert code == 0, err

@@ -65,6 +65,7 @@ def test_what_a_task_cannot_do_is_said_before_training(run, words, line, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_lookup_learns_more_than_chance(tiny, lab):
     grid = sweep(resolve("lookup", "softmax", "smoke", ["test.prompts=64"]), 0, lab)
     assert grid.at(attn="softmax", metric="error", pairs=4, length=32) < 0.7  # chance errs in 7 of 8

@@ -20,6 +20,7 @@ from icl_lab.training import engines
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.loop import Progress, optimizer, prepare, train
 from icl_lab.training.recipe import TrainSpec
+from tests.cases import few
 
 CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
@@ -185,7 +186,7 @@ TRACED += ["forget+gated", "ssmax+gated:per=channel", "qassmax", "selective", "d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attn", TRACED)
+@pytest.mark.parametrize("attn", few(5, TRACED))
 def test_rules_are_compiled_whole(attn, monkeypatch):
     """One graph without a break, whatever makes code of it: here nothing does, which is soon done."""
     monkeypatch.setattr(engines, "BACKEND", "eager")

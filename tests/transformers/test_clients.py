@@ -71,6 +71,7 @@ def test_a_layer_that_a_pass_leaves_out_is_no_fault(tiny_model, ids):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_installed_model_goes_through_pickle_and_torch_save(tiny_model, ids, tmp_path):
     model = tiny_model("gpt2")
     install(model, "ssmax:s=swap+gated")

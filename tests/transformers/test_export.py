@@ -6,6 +6,7 @@ from torch.export import Dim
 
 from icl_lab import normalizers
 from icl_lab.transformers import install
+from tests.cases import few
 
 SERVED = [name for name in normalizers.names() if name != "forget"]
 RULES = [*SERVED, "lssa+reweight:p=3", "ssa+gated", "ssa:form=exp,per=layer", "sigmoid:bias=train,l1=yes"]
@@ -36,7 +37,7 @@ def logits(tiny_model, stirred):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("rule", ["ssa", "sink"])
+@pytest.mark.parametrize("rule", few(1, ["ssa", "sink"]))
 @pytest.mark.slow
 def test_a_graph_serves_other_batches_and_lengths(logits, rule):
     model = logits(rule)

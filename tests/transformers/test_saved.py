@@ -16,12 +16,13 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.errors import LabError
 from icl_lab.transformers import install, load, uninstall
+from tests.cases import few
 
 SERVED = [name for name in normalizers.names() if name != "forget"]
 RULES = [*SERVED, "lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+reweight", "ssa:per=layer", "ssa+gated"]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", few(1, ["gpt2", "llama"]))
 @pytest.mark.slow
 def test_every_rule_comes_back_exactly(tiny_model, ids, stirred, tmp_path, kind):
     model = tiny_model(kind)
