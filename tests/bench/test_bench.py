@@ -107,6 +107,7 @@ def test_the_other_loop_learns_at_the_same_size():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick):
     told, said = quick
     monkeypatch.setitem(sys.modules, "transformers", None)

@@ -219,7 +219,7 @@ def tried(examples):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 @given(data=st.data())
-@tried(3)
+@tried(2)
 def test_no_option_of_any_command_is_answered_by_a_traceback(path, idle, monkeypatch, data):
     feed(path, idle, monkeypatch, data)
 

@@ -210,6 +210,7 @@ def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_analysis_is_asked_and_its_models_are_tested(ask, tmp_path):
     """So that it is known whether they have learned."""
     code, out, err = ask("--budget", "5m", text=ANALYSED.partition("ungated")[0], name="tiny")

@@ -95,6 +95,7 @@ def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
     "change", [["--temperature", "0.5"], ["--format", "plain"], ["--no-instruction"], ["--body", '{"top_p": 1}']]
 )
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_question_has_another_record(ask, stub, tmp_path, change):
     stub.usual = lambda body: stub.say("True", kind="text" if "prompt" in body else "message")
     ask()

@@ -29,6 +29,7 @@ def test_faults_are_withstood(arena, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_damage_that_nothing_checks_is_told_as_silent(arena, monkeypatch):
     monkeypatch.setattr(manifest, "check", lambda *_: None)
     assert "silent" in outcomes(arena, "damaged file", 3)

@@ -186,7 +186,7 @@ TRACED += ["forget+gated", "ssmax+gated:per=channel", "qassmax", "selective", "d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attn", few(5, TRACED))
+@pytest.mark.parametrize("attn", few(3, TRACED))
 def test_rules_are_compiled_whole(attn, monkeypatch):
     """One graph without a break, whatever makes code of it: here nothing does, which is soon done."""
     monkeypatch.setattr(engines, "BACKEND", "eager")
