@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from icl_lab.comparison.sequential import SPENT
-from icl_lab.errors import Unfinished
+from icl_lab.errors import BadValue, Unfinished
 from icl_lab.launch.complete import check_asked, complete
 from icl_lab.launch.study import stages
 from icl_lab.launch.where import Where
@@ -25,9 +25,16 @@ FIRST = min(SPENT)  # seeds of the first look
 def chosen(
     name: str, preset: str, settings: Sequence[str], variants: Sequence[str], folder: Path
 ) -> tuple[Experiment, list[str]]:
-    """Return an experiment with these variants, by default all that fit a preset, and why others do not fit."""
+    """Return an experiment with these variants, by default all that fit a preset, and why others do not fit.
+
+    Raises ``BadValue`` where normalizers are to be compared and only the baseline is left.
+    """
     whole = experiments.load(name, experiments.place(folder))
-    return experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
+    made, left_out = experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
+    if made.question() is None and len(made.variants) < 2:
+        others = listed([variant.name for variant in whole.variants if variant.name != made.baseline])
+        raise BadValue(f"a comparison needs a variant beside its baseline '{made.baseline}'; there are {others}.")
+    return made, left_out
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Run:
         if self.copy is None or SPEC not in self.copy:
             return own
         results = (WEIGHTS, "grid.csv", self.below("grid.csv"))
-        return own if any(name in own for name in results) else self.copy
+        return own if own.path.exists() and any(name in own for name in results) else self.copy
 
     @property
     def copied(self) -> bool:

@@ -685,3 +685,11 @@ def test_seeds_without_the_event_are_passed_over_if_few(monkeypatch, tmp_path):
     assert (half.verdict.state, half.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
     most = judged([0, 1, 2, 4, 5])
     assert (most.agrees, most.seeds, most.skipped_seeds) == (True, (0, 2, 5), (1, 4))
+
+
+def test_a_baseline_alone_is_refused_before_it_is_trained(run, tmp_path):
+    words = ["boundary-bound", "--preset", "smoke", "--variant", "softmax", "--results", str(tmp_path / "results")]
+    code, _, err = run("experiment", *words)
+    assert code == 2
+    assert err.startswith("icl-lab: a comparison needs a variant beside its baseline 'softmax'; there are ssa, ")
+    assert not (tmp_path / "results").exists()
