@@ -146,3 +146,9 @@ def test_equal_intervals_have_equal_verdicts():
     for low in np.linspace(-0.4, 0.0, 9):
         for high in np.linspace(0.01, 0.3, 9):
             assert direction_of(low, high) is Direction.NOT_TOLD
+
+
+def test_an_effect_printed_beyond_the_margin_is_held_against_itself():
+    """Not much beyond it: an interval within the margin says that it is smaller, not as printed."""
+    assert size_of(-0.1, 0.1, M, printed=-1.5 * M) == EffectSize.EXCLUDED
+    assert size_of(-1.2 * M, -0.1, M, printed=-1.5 * M) == EffectSize.SMALLER

@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 
-from icl_lab import normalizers, pipeline
+from icl_lab import normalizers, pipeline, tasks
 from icl_lab.model.bound import answer_bound
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
+from icl_lab.rescale import PairRescaling
 from icl_lab.rng import stream
+from icl_lab.runs.floor import exact_within_bound
 
 NORMS = ["layer", "rms"]
 
@@ -170,3 +172,16 @@ def repository(monkeypatch):
     model = run.spec.untrained(__import__("icl_lab").tasks.build("linear"), 0)
     run.load_model(model)
     return model.eval()
+
+
+def test_of_a_model_that_divides_labels_the_bound_is_multiplied_back(monkeypatch):
+    """Labels of size 10 and a bound of 2 by hand: answers reach 20 once the size is known, and 2 before."""
+    task = tasks.build("linear")
+    tokens = TokenSpec(task.width, task.outputs, task.roles, 12, rescaling=PairRescaling("labels"))
+    model = GPT2(ModelSpec(layers=1, heads=1, width=8, read_in="scaled"), tokens, "softmax", stream(0, "test"))
+    monkeypatch.setattr(GPT2, "answer_bound", lambda model: (torch.zeros(1), torch.full((1,), 2.0)))
+    prompt = task.prompt_of([0.0, 1.0, 1.0, 1.5, 3.0], a=10.0, b=0.0)
+    y = [10 * x for x in (0.0, 1.0, 1.0, 1.5, 3.0)]
+    size = math.sqrt((y[0] ** 2 + y[1] ** 2 + y[2] ** 2) / 3)
+    found = exact_within_bound(model, task)(prompt)[0, ::2, 0].tolist()
+    assert found == pytest.approx([0.0, 2.0, 2.0, min(15.0, 2 * size), min(30.0, 2 * size)])
