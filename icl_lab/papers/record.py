@@ -12,7 +12,7 @@ from pathlib import Path
 
 from icl_lab.comparison import blocks
 from icl_lab.errors import RunFailed
-from icl_lab.evidence.archive import INDEX, OWN
+from icl_lab.evidence.archive import INDEX, OWN, Archive
 from icl_lab.files import sha256
 from icl_lab.papers import claims, cost, folders, ledger, registration
 from icl_lab.papers import experiment as experiments
@@ -73,13 +73,24 @@ def basis(files: Path, store: Store) -> str:
 
     Empty where the evidence is not all, since the results folder has runs or studies of its own.
     """
-    if store.archive is None or any((store.root / name).exists() for name in (RUNS, f"{OWN}/experiments")):
-        return ""
-    results = store.archive.root.parent
-    paths = [*sorted(files.glob("*.toml")), files / registration.NAME, store.archive.root / INDEX]
+    own = any((store.root / name).exists() for name in (RUNS, f"{OWN}/experiments"))
+    return "" if store.archive is None or own else _basis(files, store.archive)
+
+
+def _basis(files: Path, archive: Archive) -> str:
+    results = archive.root.parent
+    paths = [*sorted(files.glob("*.toml")), files / registration.NAME, archive.root / INDEX]
     sums = {path.name: sha256(path.read_bytes()) if path.exists() else "" for path in paths}
     sums |= {path.parent.name: sha256(path.read_bytes()) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
     return sha256(json.dumps([VERSION, sums]).encode())[:16]
+
+
+def _has_own(name: str, task: str, store: Store, preset: str) -> bool:
+    """True if the results folder has runs of the experiment's task at a preset, or a study of the experiment."""
+    places = [f"{RUNS}/{task.partition(':')[0]}*/*/{preset}-*", f"{OWN}/experiments/{name}-{preset}*"]
+    if store.archive is None or store.root != store.archive.root.parent:
+        places.append(f"experiments/{name}-{preset}*")
+    return any(next(store.root.glob(place), None) is not None for place in places)
 
 
 def current(name: str, experiment: Experiment, store: Store, preset: str, rows: Sequence[Row]) -> bool:
@@ -95,15 +106,22 @@ def everything(
 ) -> tuple[list[Row], dict[str, list[str]]]:
     """Returns the verdicts on all claims at the presets at which there are runs, and remarks by experiment.
 
-    Where the repository's evidence is all there is and no file has changed since, the record is read as it is.
+    The record is read as it is for experiments of which the results folder has no run and no study of its own, as long
+    as neither the experiments nor the evidence have changed since.
     """
     recorded, known = stored(store), claims.recorded_basis(store)
     there, found, remarks = [preset for preset in presets if store.has(preset)], list[Row](), dict[str, list[str]]()
     if known and known == basis(files, store):
         return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
+    unchanged = store.archive is not None and known == _basis(files, store.archive)
     costs = {preset: cost.Costs(store, preset) for preset in there}
     for name in counted(experiments.names(files), "judging claims", tick, str):
+        task = experiments.load(name, files).task
         for preset in there:
+            kept = recorded.get((name, preset), [])
+            if unchanged and kept and not _has_own(name, task, store, preset):
+                found += kept
+                continue
             _, notes, judged_rows = rows(name, files, store, preset, recorded, costs[preset])
             found += judged_rows
             remarks.setdefault(name, []).extend(f"  {preset}: {note}" for note in notes)

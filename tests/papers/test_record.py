@@ -167,6 +167,16 @@ def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     whole, _ = record.everything(EXPERIMENTS, repository, ["lite2"])
     assert asked == []
     assert {row["preset"] for row in whole} == {"lite2"}
-    (repository.root / "runs").mkdir(parents=True)
-    assert record.everything(EXPERIMENTS, repository, ["lite2"]) == ([], {name: [] for name in asked})
+    (repository.root / "runs" / "linear" / "ssa" / "lite2-0123456789ab").mkdir(parents=True)
+    found, remarks = record.everything(EXPERIMENTS, repository, ["lite2"])
+    assert remarks == {name: [] for name in asked}
     assert "ssa-table1" in asked
+    assert {experiments.load(name, EXPERIMENTS).task.partition(":")[0] for name in asked} == {"linear"}
+    assert found == [row for row in whole if row["experiment"] not in asked] != []
+    asked.clear()
+    (repository.root / "own" / "experiments" / "ssa-figure2-lite2").mkdir(parents=True)
+    record.everything(EXPERIMENTS, repository, ["lite2"])
+    assert "ssa-figure2" in asked
+    monkeypatch.setattr(claims, "recorded_basis", lambda store: "of other files")
+    record.everything(EXPERIMENTS, repository, ["lite2"])
+    assert set(asked) == set(experiments.names(EXPERIMENTS))
