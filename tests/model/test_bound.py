@@ -174,7 +174,7 @@ def repository(monkeypatch):
     return model.eval()
 
 
-def test_of_a_model_that_divides_labels_the_bound_is_multiplied_back(monkeypatch):
+def test_a_bound_of_divided_labels_is_multiplied_back(monkeypatch):
     """Labels of size 10 and a bound of 2 by hand: answers reach 20 once the size is known, and 2 before."""
     task = tasks.build("linear")
     tokens = TokenSpec(task.width, task.outputs, task.roles, 12, rescaling=PairRescaling("labels"))
