@@ -19,7 +19,13 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 # A short name -> what names the paper in an experiment's file; the rest are controls of our own.
-PAPERS = {"ssa": "2508.14685", "ssmax": "2501.19399", "lssa": "2501.13428", "poster": "El Alami"}
+# Papers by name: the mark in an experiment's reference that tells the paper, and its title in a report.
+PAPERS = {
+    "ssa": ("2508.14685", "SSA (Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685)"),
+    "ssmax": ("2501.19399", "SSMax (Nakanishi 2025, arXiv 2501.19399)"),
+    "lssa": ("2501.13428", "LSSA (Gao and Spratling 2025, arXiv 2501.13428)"),
+    "poster": ("El Alami", "The poster (El Alami and El Hassani)"),
+}
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
 COLUMNS = ("experiment", "preset", "claim", "relation", "margin", "state", "direction", "size", "agrees", "decided")
@@ -125,7 +131,7 @@ def printed_words(row: Row) -> str:
 
 def paper_of(text: str) -> str:
     """Returns the short name of the paper that an experiment's file names first."""
-    found = {name: text.find(mark) for name, mark in PAPERS.items() if mark in text}
+    found = {name: text.find(mark) for name, (mark, _) in PAPERS.items() if mark in text}
     return min(found, key=lambda name: found[name], default="")
 
 

@@ -25,12 +25,6 @@ from icl_lab.progress import Tick, silent
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
-NAMES = {
-    "ssa": "SSA (Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685)",
-    "ssmax": "SSMax (Nakanishi 2025, arXiv 2501.19399)",
-    "lssa": "LSSA (Gao and Spratling 2025, arXiv 2501.13428)",
-    "poster": "The poster (El Alami and El Hassani)",
-}
 FIGURE = 16  # claims: a figure of more does not fit a page
 COLUMNS = "rp{4.6cm}rp{2.6cm}lp{2.4cm}lp{2.2cm}"  # of the table in LaTeX, which breaks long cells
 AXIS = (
@@ -104,7 +98,7 @@ def paragraphs(paper: str, files: Path) -> list[str]:
 def markdown(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
     """Returns the report as Markdown, with its figures as PNG."""
     head, *lines = _table(rows)
-    text = [f"# {NAMES[paper]}", ""]
+    text = [f"# {ledger.PAPERS[paper][1]}", ""]
     text += [line for part in (*prose, f"{ledger.tally_of(rows)}.") for line in (part, "")]
     text += [f"![Claims, ours and printed, {number}]({name}.png)\n" for number, name in enumerate(figures, 1)]
     text += [*md.head(head), *map(md.row, lines), "", READING, "", f"Made by {md.code(_command(paper))}, {_version()}."]
@@ -122,7 +116,7 @@ def latex(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequen
     shown = [rf"\noindent\includegraphics[width=\linewidth,height=.92\textheight,keepaspectratio]{{{name}.pdf}}"
              for name in figures]  # fmt: skip
     text = [
-        PREAMBLE + rf"\section*{{{tables.in_latex(NAMES[paper])}}}",
+        PREAMBLE + rf"\section*{{{tables.in_latex(ledger.PAPERS[paper][1])}}}",
         *(f"{_bold(part)}\n" for part in prose),
         tables.in_latex(f"{ledger.tally_of(rows)}."),
         "",
