@@ -1,7 +1,7 @@
 """Arms of the boundary: bound C, largest answer B, errors and floors of each variant, beside what was predicted."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -19,6 +19,7 @@ ERRORS, BOUNDS, OPTIMIZER = "boundary-bound", "boundary-values", "boundary-optim
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97  # the predictions: see docs/boundary.md
+SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
 
@@ -73,12 +74,31 @@ def _rows(made: Experiment, name: str, preset: str, files: Path, store: Store) -
             f"{fmean(errors):.3g}",
             f"{fmean(floors):.3g}" if floors else "none",
             "" if math.isnan(ratio) else _marked(f"{ratio:.2f}", ratio <= RATIO),
-            _marked(
-                _span(rescaled, ".2g"), preset not in ("smoke", "nano") and bool(rescaled) and max(rescaled) >= LEFT
-            ),
+            _marked(_span(rescaled, ".2g"), preset not in SHORT and bool(rescaled) and max(rescaled) >= LEFT),
         ]
         rows.append(md.row([f"`{label}`", variant, str(len(each)), *cells]))
     return rows
+
+
+def curve(files: Path, store: Store) -> list[str]:
+    """Returns C during training: one row a variant and preset, mean over seeds after shares of all steps."""
+    made, rows = experiments.load(ERRORS, files), []
+    for preset in PRESETS:
+        finished = Finished(made, store, preset)
+        for variant in made.variants:
+            seeds = sorted(finished.seeds(variant.name))
+            histories = [finished.store.run(finished.spec(variant.name), seed).history() for seed in seeds]
+            if variant.name.endswith(RESCALED) or not histories or "bound" not in histories[0][-1]:
+                continue
+            steps = [share * finished.spec(variant.name).train.steps for share in SHARES]
+            means = [fmean(_known(history, at)["bound"] for history in histories) for at in steps]
+            rows.append(md.row([f"`{preset}`", variant.name, str(len(seeds)), *(f"{mean:.1f}" for mean in means)]))
+    return [*md.head(["preset", "model", "seeds", *(f"{100 * share:g} %" for share in SHARES)]), *rows]
+
+
+def _known(history: Sequence[Mapping[str, float]], step: float) -> Mapping[str, float]:
+    """The last row of a history up to a step, or its first."""
+    return next((row for row in reversed(history) if row["step"] <= step), history[0])
 
 
 def _bound(finished: Finished, variant: str, seed: int) -> float | None:

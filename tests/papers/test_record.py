@@ -104,6 +104,23 @@ def test_arms_stand_beside_their_predictions(repository):
     assert float(none[7]) == pytest.approx(2.718281828**ratio, abs=0.006)
 
 
+def test_the_bound_is_told_after_shares_of_the_steps():
+    history = [{"step": step, "bound": float(step)} for step in (50, 100, 150, 200)]
+    assert [arms._known(history, at)["bound"] for at in (12.5, 50, 149, 150, 200)] == [50, 50, 100, 150, 200]
+
+
+def test_the_curve_of_the_bound_ends_at_the_bound(repository):
+    lines = arms.curve(EXPERIMENTS, repository)
+    assert lines[0].split(" | ")[-1] == "100 % |"
+    rows = {tuple(line.strip("| ").split(" | ")[:2]): line.strip("| ").split(" | ") for line in lines[2:]}
+    assert not any("no final norm" in name or "rescaled" in name for _, name in rows)
+    means = list(map(float, rows["`nano`", "softmax"][3:]))
+    told = next(line for line in arms.table(EXPERIMENTS, repository) if line.startswith("| `nano` | softmax |"))
+    low, high = map(float, told.split(" | ")[3].split(" to "))
+    assert low <= means[-1] <= high
+    assert means == sorted(means)
+
+
 def test_a_failed_prediction_is_bold():
     assert arms._marked("0.70", arms.RATIO >= 0.70) == "**0.70**"
     assert arms._marked("0.80", arms.RATIO >= 0.80) == "0.80"
