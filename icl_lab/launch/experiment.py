@@ -25,16 +25,9 @@ FIRST = min(SPENT)  # seeds of the first look
 def chosen(
     name: str, preset: str, settings: Sequence[str], variants: Sequence[str], folder: Path
 ) -> tuple[Experiment, list[str]]:
-    """Return an experiment with these variants, by default all that fit a preset, and why others do not fit.
-
-    Raises ``BadValue`` where normalizers are to be compared and only the baseline is left.
-    """
+    """Return an experiment with these variants, by default all that fit a preset, and why others do not fit."""
     whole = experiments.load(name, experiments.place(folder))
-    made, left_out = experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
-    if made.question() is None and len(made.variants) < 2:
-        others = listed([variant.name for variant in whole.variants if variant.name != made.baseline])
-        raise BadValue(f"a comparison needs a variant beside its baseline '{made.baseline}'; there are {others}.")
-    return made, left_out
+    return experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
 
 
 @dataclass(frozen=True)
@@ -50,8 +43,10 @@ def carry_out(
 ) -> WrittenStudy:
     """Finish the runs of an experiment and write its study; asks models ``anew`` that were asked before.
 
-    Raises ``Unfinished`` where runs are left.
+    Raises ``Unfinished`` where runs are left, and ``BadValue`` where only a baseline is there to be compared.
     """
+    if made.question() is None and len(made.variants) < 2:
+        raise BadValue(f"a comparison needs a variant beside its baseline '{made.baseline}'; name another --variant.")
     groups = study.groups(made, lab.store, order.preset, seeds, order.settings)
     question = made.question()
     if question is not None:

@@ -148,7 +148,7 @@ def test_equal_intervals_have_equal_verdicts():
             assert direction_of(low, high) is Direction.NOT_TOLD
 
 
-def test_an_effect_printed_beyond_the_margin_is_held_against_itself():
+def test_an_effect_printed_beyond_the_margin_is_one():
     """Not much beyond it: an interval within the margin says that it is smaller, not as printed."""
     assert size_of(-0.1, 0.1, M, printed=-1.5 * M) == EffectSize.EXCLUDED
     assert size_of(-1.2 * M, -0.1, M, printed=-1.5 * M) == EffectSize.SMALLER

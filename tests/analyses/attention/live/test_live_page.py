@@ -79,6 +79,7 @@ def watched(model, tokens, watch=None):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
 def test_fifty_prompts_and_every_rule_are_as_torch_has_them(visit, look, write, laboratory, tmp_path, sharp):
     rules = [name for name in normalizers.names() if name != "four-functions"]  # it asks for four heads
     found = look("softmax", text="1,-2,3,70,5,-6", means=0, offer="all")
