@@ -22,6 +22,7 @@ from icl_lab.figures import training
 from icl_lab.figures.base import short
 from icl_lab.grid import Grid
 from icl_lab.runs.run import Run
+from icl_lab.runs.run_files import row_at
 from icl_lab.tasks.base import Task
 
 History = Sequence[Mapping[str, float]]
@@ -144,7 +145,7 @@ def stored(run: Run) -> list[dict[str, float]] | None:
 
 def loss_at(history: History, step: float) -> float:
     """The loss of the last row up to a step; of the first row where the step comes before it."""
-    return next((row["loss"] for row in reversed(history) if row["step"] <= step), history[0]["loss"])
+    return row_at(history, step)["loss"]
 
 
 def first_below(history: History, bar: float) -> float | None:

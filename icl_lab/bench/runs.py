@@ -11,6 +11,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.rows import Bench, Measurement, child
+from icl_lab.launch.allocation import divisions
 from icl_lab.launch.calibration import measured
 from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.pipeline import subject
@@ -85,18 +86,18 @@ def jobs(bench: Bench) -> Iterator[Measurement]:
 
 def _divisions(bench: Bench) -> Iterator[Measurement]:
     """Each division of the threads among runs; of linear: over so many times one run with as many threads alone."""
-    spec, threads = resolve("linear", "softmax", "lite"), torch.get_num_threads()
-    shares = {number: threads // number for number in range(1, threads + 1) if threads % number == 0}
+    spec, tried = resolve("linear", "softmax", "lite"), divisions()
+    several = {number: share for number, share in tried.items() if number > 1}
+    if not several:  # a single thread
+        return
     together, alone = [], []
     for _ in bench.counted(range(bench.pairs), lambda each: f"division {each + 1}"):
-        together.append(measured(spec, shares))
-        alone.append({share: measured(spec, {1: share})[1] for share in shares.values()})
-    for number, share in shares.items():
-        if number == 1:
-            continue
+        together.append(measured(spec, tried))
+        alone.append({share: measured(spec, {1: share})[1] for share in several.values()})
+    for number, share in several.items():
         case, times = f"{number} runs, threads each: {share}", [1 / rates[number] for rates in together]
         one = [1 / rates[1] for rates in together]
-        yield bench.quotient(case, f"1 run, threads: {threads}", "x the steps a second", one, times)
+        yield bench.quotient(case, f"1 run, threads: {tried[1]}", "x the steps a second", one, times)
         linear = [1 / (number * rates[share]) for rates in alone]
         yield bench.quotient(case, f"{number} x 1 run, threads: {share}", "of linear", linear, times)
 

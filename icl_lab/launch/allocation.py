@@ -35,10 +35,8 @@ def runs_at_once(runs: Sequence[Run], device: torch.device, clock: Clock, say: S
         return 1
     spec = left[max(seconds, key=seconds.__getitem__)].spec
     room = SPARED * free_memory() // max(estimate.size_of(run.spec).training for run in left.values())
-    numbers = [number for number in _shares(cores) if number <= min(len(left), max(1, room))]
-    if numbers == [1]:
-        return 1
-    return _fastest(calibration.throughput(spec, {number: share(number) for number in numbers}, say))
+    tried = {number: each for number, each in divisions().items() if number <= min(len(left), max(1, room))}
+    return _fastest(calibration.throughput(spec, tried, say)) if len(tried) > 1 else 1
 
 
 def fastest_threads(spec: RunSpec, device: torch.device) -> int:
@@ -46,8 +44,7 @@ def fastest_threads(spec: RunSpec, device: torch.device) -> int:
     cores = torch.get_num_threads()
     if device.type != "cpu" or cores == 1:
         return cores
-    shares = map(share, _shares(cores))
-    return _fastest({number: 1 / estimate.step_seconds(spec, device, number) for number in shares})
+    return _fastest({each: 1 / estimate.step_seconds(spec, device, each) for each in divisions().values()})
 
 
 def free_memory() -> float:
@@ -63,9 +60,11 @@ def share(runs: int) -> int:
     return max(1, torch.get_num_threads() // runs)
 
 
-def _shares(cores: int) -> list[int]:
-    """1, 2, 4, ... and all cores."""
-    return sorted({*(2**power for power in range(cores.bit_length()) if 2**power <= cores), cores})
+def divisions() -> dict[int, int]:
+    """Return the numbers of runs at once that are tried, 1, 2, 4, ... and all cores, and the threads of each run."""
+    cores = torch.get_num_threads()
+    numbers = sorted({*(2**power for power in range(cores.bit_length()) if 2**power <= cores), cores})
+    return {number: share(number) for number in numbers}
 
 
 def _fastest(speed: Mapping[int, float]) -> int:

@@ -1,7 +1,7 @@
 """Arms of the boundary: bound C, largest answer B, errors and floors of each variant, beside what was predicted."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -13,6 +13,7 @@ from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Experiment
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
 ERRORS, BOUNDS, OPTIMIZER = "boundary-bound", "boundary-values", "boundary-optimizer"  # the experiments' files
@@ -85,20 +86,13 @@ def curve(files: Path, store: Store) -> list[str]:
     made, rows = experiments.load(ERRORS, files), []
     for preset in PRESETS:
         finished = Finished(made, store, preset)
-        for variant in made.variants:
-            seeds = sorted(finished.seeds(variant.name))
-            histories = [finished.store.run(finished.spec(variant.name), seed).history() for seed in seeds]
-            if variant.name.endswith(RESCALED) or not histories or "bound" not in histories[0][-1]:
-                continue
-            steps = [share * finished.spec(variant.name).train.steps for share in SHARES]
-            means = [fmean(_known(history, at)["bound"] for history in histories) for at in steps]
-            rows.append(md.row([f"`{preset}`", variant.name, str(len(seeds)), *(f"{mean:.1f}" for mean in means)]))
-    return [*md.head(["preset", "model", "seeds", *(f"{100 * share:g} %" for share in SHARES)]), *rows]
-
-
-def _known(history: Sequence[Mapping[str, float]], step: float) -> Mapping[str, float]:
-    """The last row of a history up to a step, or its first."""
-    return next((row for row in reversed(history) if row["step"] <= step), history[0])
+        for variant in [name for name in finished.specs if not name.endswith(RESCALED)]:
+            spec, seeds = finished.specs[variant], sorted(finished.seeds(variant))
+            histories = [store.run(spec, seed).history() for seed in seeds]
+            if histories and "bound" in histories[0][-1]:
+                after = [[row_at(each, share * spec.train.steps)["bound"] for each in histories] for share in SHARES]
+                rows.append([f"`{preset}`", variant, str(len(seeds)), *(f"{fmean(bounds):.1f}" for bounds in after)])
+    return md.table(["preset", "model", "seeds", *(f"{100 * share:g} %" for share in SHARES)], rows)
 
 
 def _bound(finished: Finished, variant: str, seed: int) -> float | None:

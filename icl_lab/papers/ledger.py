@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from icl_lab import markdown as md
 from icl_lab.comparison.statistics import Scale
@@ -19,12 +19,20 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 # A short name -> what names the paper in an experiment's file; the rest are controls of our own.
-# Papers by name: the mark in an experiment's reference that tells the paper, and its title in a report.
+
+
+class Paper(NamedTuple):
+    """A paper: what its references in experiments contain, and its title in a report."""
+
+    mark: str
+    title: str
+
+
 PAPERS = {
-    "ssa": ("2508.14685", "SSA (Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685)"),
-    "ssmax": ("2501.19399", "SSMax (Nakanishi 2025, arXiv 2501.19399)"),
-    "lssa": ("2501.13428", "LSSA (Gao and Spratling 2025, arXiv 2501.13428)"),
-    "poster": ("El Alami", "The poster (El Alami and El Hassani)"),
+    "ssa": Paper("2508.14685", "SSA (Naim, Bhar, Bolte, Asher 2025, arXiv 2508.14685)"),
+    "ssmax": Paper("2501.19399", "SSMax (Nakanishi 2025, arXiv 2501.19399)"),
+    "lssa": Paper("2501.13428", "LSSA (Gao and Spratling 2025, arXiv 2501.13428)"),
+    "poster": Paper("El Alami", "The poster (El Alami and El Hassani)"),
 }
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
@@ -131,7 +139,7 @@ def printed_words(row: Row) -> str:
 
 def paper_of(text: str) -> str:
     """Returns the short name of the paper that an experiment's file names first."""
-    found = {name: text.find(mark) for name, (mark, _) in PAPERS.items() if mark in text}
+    found = {name: text.find(paper.mark) for name, paper in PAPERS.items() if paper.mark in text}
     return min(found, key=lambda name: found[name], default="")
 
 

@@ -98,7 +98,7 @@ def paragraphs(paper: str, files: Path) -> list[str]:
 def markdown(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
     """Returns the report as Markdown, with its figures as PNG."""
     head, *lines = _table(rows)
-    text = [f"# {ledger.PAPERS[paper][1]}", ""]
+    text = [f"# {ledger.PAPERS[paper].title}", ""]
     text += [line for part in (*prose, f"{ledger.tally_of(rows)}.") for line in (part, "")]
     text += [f"![Claims, ours and printed, {number}]({name}.png)\n" for number, name in enumerate(figures, 1)]
     text += [*md.head(head), *map(md.row, lines), "", READING, "", f"Made by {md.code(_command(paper))}, {_version()}."]
@@ -116,7 +116,7 @@ def latex(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequen
     shown = [rf"\noindent\includegraphics[width=\linewidth,height=.92\textheight,keepaspectratio]{{{name}.pdf}}"
              for name in figures]  # fmt: skip
     text = [
-        PREAMBLE + rf"\section*{{{tables.in_latex(ledger.PAPERS[paper][1])}}}",
+        PREAMBLE + rf"\section*{{{tables.in_latex(ledger.PAPERS[paper].title)}}}",
         *(f"{_bold(part)}\n" for part in prose),
         tables.in_latex(f"{ledger.tally_of(rows)}."),
         "",

@@ -73,8 +73,7 @@ def basis(files: Path, store: Store) -> str:
 
     Empty where the evidence is not all, since the results folder has runs or studies of its own.
     """
-    own = any((store.root / name).exists() for name in (RUNS, f"{OWN}/experiments"))
-    return "" if store.archive is None or own else _basis(files, store.archive)
+    return "" if store.archive is None or _has_any_own(store) else _basis(files, store.archive)
 
 
 def _basis(files: Path, archive: Archive) -> str:
@@ -83,6 +82,10 @@ def _basis(files: Path, archive: Archive) -> str:
     sums = {path.name: sha256(path.read_bytes()) if path.exists() else "" for path in paths}
     sums |= {path.parent.name: sha256(path.read_bytes()) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
     return sha256(json.dumps([VERSION, sums]).encode())[:16]
+
+
+def _has_any_own(store: Store) -> bool:
+    return any((store.root / name).exists() for name in (RUNS, f"{OWN}/experiments"))
 
 
 def _has_own(name: str, task: str, store: Store, preset: str) -> bool:
@@ -111,9 +114,9 @@ def everything(
     """
     recorded, known = stored(store), claims.recorded_basis(store)
     there, found, remarks = [preset for preset in presets if store.has(preset)], list[Row](), dict[str, list[str]]()
-    if known and known == basis(files, store):
-        return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
     unchanged = store.archive is not None and known == _basis(files, store.archive)
+    if unchanged and not _has_any_own(store):
+        return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
     costs = {preset: cost.Costs(store, preset) for preset in there}
     for name in counted(experiments.names(files), "judging claims", tick, str):
         task = experiments.load(name, files).task

@@ -73,6 +73,7 @@ class Run:
         if self.copy is None or SPEC not in self.copy:
             return own
         results = (WEIGHTS, "grid.csv", self.below("grid.csv"))
+        # Most copies have no folder: one look instead of three, for thousands of runs.
         return own if own.path.exists() and any(name in own for name in results) else self.copy
 
     @property

@@ -121,3 +121,8 @@ def decode_history(data: bytes) -> list[dict[str, float]]:
     """Returns the rows of ``history.csv``."""
     rows = csv.DictReader(data.decode().splitlines())
     return [{key: float(value) for key, value in row.items() if value} for row in rows]
+
+
+def row_at(history: Sequence[Mapping[str, float]], step: float) -> Mapping[str, float]:
+    """Returns the last row of a history up to a step; the first row where the step comes before it."""
+    return next((row for row in reversed(history) if row["step"] <= step), history[0])

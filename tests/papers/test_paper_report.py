@@ -38,7 +38,7 @@ def test_the_numbers_are_those_of_the_papers_page(written):
 
 @pytest.mark.parametrize("name", ledger.PAPERS)
 def test_a_report_has_the_title_of_the_papers_page(name):
-    assert (ROOT / "docs" / "papers" / f"{name}.md").read_text().startswith(f"# {paper_report.NAMES[name]}\n")
+    assert (ROOT / "docs" / "papers" / f"{name}.md").read_text().startswith(f"# {ledger.PAPERS[name].title}\n")
 
 
 @pytest.mark.slow

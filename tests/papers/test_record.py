@@ -13,6 +13,7 @@ from icl_lab.evidence.archive import Archive
 from icl_lab.papers import arms, claims, record
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.quantities import claimed
+from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ def test_arms_stand_beside_their_predictions(repository):
 
 def test_the_bound_is_told_after_shares_of_the_steps():
     history = [{"step": step, "bound": float(step)} for step in (50, 100, 150, 200)]
-    assert [arms._known(history, at)["bound"] for at in (12.5, 50, 149, 150, 200)] == [50, 50, 100, 150, 200]
+    assert [row_at(history, at)["bound"] for at in (12.5, 50, 149, 150, 200)] == [50, 50, 100, 150, 200]
 
 
 def test_the_curve_of_the_bound_ends_at_the_bound(repository):

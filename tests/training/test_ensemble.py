@@ -29,6 +29,7 @@ from icl_lab.training.ensemble import Stack, advance, clip, optimizer
 from icl_lab.training.lockstep import StackedSeed
 from icl_lab.training.loop import Progress, train
 from icl_lab.training.optimizers import together
+from tests.cases import few
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -254,9 +255,7 @@ def files(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "attn", ["ssa", *(pytest.param(attn, marks=pytest.mark.exhaustive) for attn in ("softmax", "ssmax"))]
-)
+@pytest.mark.parametrize("attn", few(1, ["ssa", "softmax", "ssmax"]))
 def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
     """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone optim."""
     spec, single = tiny("linear", attn), beside(lab, "single")
