@@ -15,7 +15,7 @@ ALONE = ("Nakanishi", "Gros")  # named by a surname; other single words are the 
 
 
 @dataclass(frozen=True)
-class Paper:
+class Citation:
     """A paper as it is named in a docstring: authors or a short title, the year and the arXiv number."""
 
     words: str
@@ -34,7 +34,7 @@ class Paper:
         )
 
 
-def papers(text: str) -> Iterator[Paper]:
+def papers(text: str) -> Iterator[Citation]:
     """Yields the papers with an arXiv number that a source names.
 
     >>> [(paper.words, paper.arxiv) for paper in papers("Naim et al. 2025, arXiv 2508.14685, Eq. 2; Softpick")]
@@ -43,13 +43,13 @@ def papers(text: str) -> Iterator[Paper]:
     for part in re.split(r"; ", text):
         if found := re.search(r"(\d{4}), arXiv (\d{4}\.\d{5})", part):
             words = re.sub(r"^(after|none|the)\b.*\bof ", "", part[: found.start()]).removeprefix("after ").strip(" (,")
-            yield Paper(words, found[1], found[2])
+            yield Citation(words, found[1], found[2])
 
 
-def of(registries: list[Registry], names: list[str]) -> list[Paper]:
+def of(registries: list[Registry], names: list[str]) -> list[Citation]:
     """Returns the papers of parts by their names, each once."""
     entries = {entry.name: entry for registry in registries for entry in registry.entries()}
-    found: dict[str, Paper] = {}
+    found: dict[str, Citation] = {}
     for name in names:
         for paper in papers(entries[name].paper):
             found.setdefault(paper.arxiv, paper)

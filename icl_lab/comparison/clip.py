@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from icl_lab.comparison.given import Array, finite, listed
-from icl_lab.comparison.study import Labels, Study
+from icl_lab.comparison.study import Labels, PairedGrids
 from icl_lab.errors import BadValue
 from icl_lab.parts.registry import require
 from icl_lab.runs.measure import TestSpec, draw
@@ -63,7 +63,7 @@ def clip_fit(targets: Sequence[ArrayLike], errors: ArrayLike, bounds: ArrayLike 
     return ClipFit(float(tries[best]), float(residuals[best]), fitted, best in (0, len(tries) - 1))
 
 
-def clip_model(study: Study, rule: str, test: TestSpec) -> ClipFit | None:
+def clip_model(study: PairedGrids, rule: str, test: TestSpec) -> ClipFit | None:
     """The bound B for which ``clip(y, -B, B)`` explains a row along the clip axis best, on the same prompts.
 
     A normalizer that scores no better than a clip has learned the line and bounded it (arXiv 2508.14685, Table 1). Near

@@ -9,16 +9,16 @@ from icl_lab.progress import Tick, silent
 if TYPE_CHECKING:
     from icl_lab.comparison.outside import Outside
     from icl_lab.comparison.page import Section
-    from icl_lab.comparison.study import Study
+    from icl_lab.comparison.study import PairedGrids
     from icl_lab.runs.run import Run
     from icl_lab.runs.study_folder import StudyRecord
 
 
-def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "Study":
+def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "PairedGrids":
     """Builds the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit."""
     from icl_lab import tasks
     from icl_lab.comparison import rescaled
-    from icl_lab.comparison.study import Study
+    from icl_lab.comparison.study import PairedGrids
     from icl_lab.runs import summary
 
     read = {name: [run.measured() for run in runs] for name, runs in groups.items()}
@@ -35,7 +35,7 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequen
     errors = known if complete else {}
     reasons = {name: summary.unlearned(grids[name], task, runs[0].spec) for name, runs in groups.items()}
     not_learned = {name: reason for name, reason in reasons.items() if reason}
-    return Study(task, grids, baseline, summary.training_cell(task, spec), errors, outside, not_learned)
+    return PairedGrids(task, grids, baseline, summary.training_cell(task, spec), errors, outside, not_learned)
 
 
 def described(
@@ -54,7 +54,7 @@ def described(
 
 
 def publish(
-    study: "Study",
+    study: "PairedGrids",
     groups: Mapping[str, Sequence["Run"]],
     folder: Path,
     made: "StudyRecord",

@@ -4,16 +4,16 @@ import math
 
 from icl_lab.comparison.family import Family
 from icl_lab.comparison.statistics import MARGIN, Effect, margin_words, within
-from icl_lab.comparison.study import Labels, Study
+from icl_lab.comparison.study import Labels, PairedGrids
 
 LARGEST = 700.0  # e^709 is the largest power of e that a float holds
 
 
-def sentence(study: Study) -> str:
+def sentence(study: PairedGrids) -> str:
     """Returns one sentence a line for each normalizer against the baseline: in training conditions, then far out.
 
-    Far out is the declared summary of the study (``Study.summary``). Less or more is said only where p, corrected over
-    the comparisons of all these sentences (Holm), is below 0.05; without an interval (one seed, prompts not kept)
+    Far out is the declared summary of the study (``PairedGrids.summary``). Less or more is said only where p, corrected
+    over the comparisons of all these sentences (Holm), is below 0.05; without an interval (one seed, prompts not kept)
     nothing is called shown. No difference beyond the margin is said where the 90 % interval lies within it.
     """
     home = _home(study)
@@ -27,7 +27,7 @@ def sentence(study: Study) -> str:
     return "\n".join(_rule(study, rule, family, home, place) for rule, place in zip(study.others, places, strict=True))
 
 
-def _rule(study: Study, rule: str, family: Family, home: Labels | None, place: str) -> str:
+def _rule(study: PairedGrids, rule: str, family: Family, home: Labels | None, place: str) -> str:
     seeds = f"over {study.seeds} seeds" if study.seeds > 1 else "of one seed"
     here, far = family.effect(rule, home) if home else None, family.effect(rule, {})
     parts = ["training conditions were not tested"]
@@ -42,7 +42,7 @@ def _rule(study: Study, rule: str, family: Family, home: Labels | None, place: s
     return f"{rule}: {'; '.join(parts)}." if here is None else f"{'; '.join(parts)}."
 
 
-def _home(study: Study) -> Labels | None:
+def _home(study: PairedGrids) -> Labels | None:
     """The cell of training conditions, over facets the mean; None where the test grid has no such cell."""
     cell = study.task.pinned(study.training)
     return cell if any(all(each[axis] == value for axis, value in cell.items()) for each in study.cells()) else None
@@ -66,7 +66,7 @@ def _far(found: Effect, ratio: bool, named: bool, unclear: str) -> str:
     return f"{'it ' * (not named)}errs {'less' if found.effect < 0 else 'more'} ({number})"
 
 
-def _unclear(found: Effect, study: Study, family: Family, marked: bool) -> str:
+def _unclear(found: Effect, study: PairedGrids, family: Family, marked: bool) -> str:
     """Sentence in place of a difference; nothing where one is shown.
 
     Without an interval nothing could be shown; with one, that the difference is small, or nothing.

@@ -34,7 +34,7 @@ Map = dict[tuple[float, float], float]  # (value down, value across) -> number
 
 
 @dataclass(frozen=True)
-class Study:
+class PairedGrids:
     """The grids of several normalizers, each over the same training seeds, in the same cells.
 
     ``grids`` holds one grid a seed for each normalizer, references included in each (they are the same in all, because
@@ -288,7 +288,7 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
     )
 
 
-def compare(study: Study) -> list[dict[str, Any]]:
+def compare(study: PairedGrids) -> list[dict[str, Any]]:
     """Compares every normalizer with the baseline in every cell, and by the declared summary.
 
     Returns one row a normalizer and cell, and one a normalizer with an empty cell for the summary. ``p_t`` and
@@ -303,14 +303,14 @@ def compare(study: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def tidy(study: Study, rows: Sequence[Mapping[str, Any]]) -> str:
+def tidy(study: PairedGrids, rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the rows of ``compare`` as CSV."""
     axes = list(study.cells()[0])
     columns = ["attn", "baseline", *axes, *(name for name in rows[0] if name not in ("attn", "baseline", *axes))]
     return csv_text(columns, rows)
 
 
-def _row(study: Study, rule: str, cell: Labels, metric: str, family: Family) -> dict[str, Any]:
+def _row(study: PairedGrids, rule: str, cell: Labels, metric: str, family: Family) -> dict[str, Any]:
     c = family.effects[place(rule, cell)]
     return {
         "attn": rule,

@@ -35,9 +35,9 @@ class Study(show.Written):
         return Runs(self.members)
 
     @property
-    def numbers(self) -> numbers.Study:
+    def numbers(self) -> numbers.PairedGrids:
         """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
-        found: numbers.Study = self.made.found
+        found: numbers.PairedGrids = self.made.found
         return found
 
     @property

@@ -18,7 +18,7 @@ from icl_lab.site import claims, document, overview, pages, specifications, stud
 from icl_lab.site.claims import Claims, Judged
 from icl_lab.site.names import address, script
 from icl_lab.site.specifications import Grids, Specification
-from icl_lab.site.studies import MOST_ROWS, Study
+from icl_lab.site.studies import MOST_ROWS, StudyPage
 
 Site = dict[str, bytes | Path]  # path in the site -> what is there, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"))
@@ -35,7 +35,7 @@ class Stock:
     results: Path
     specifications: Sequence[Specification]
     damages: Sequence[str]
-    studies: Sequence[Study]
+    studies: Sequence[StudyPage]
     claims: Claims
 
     @classmethod
@@ -71,7 +71,7 @@ class Stock:
         """The specifications as verdicts and studies name them: by hash and the normalizer put in."""
         return {(spec.spec, spec.swap): spec for spec in self.specifications}
 
-    def claims_of(self, study: Study) -> list[Judged]:
+    def claims_of(self, study: StudyPage) -> list[Judged]:
         """Returns the claims that are read from a study."""
         name = study.place.rpartition("/")[2]
         here = (each for each in self.claims.all if (each.experiment, each.preset) == study.asked)
@@ -137,7 +137,7 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
     return site
 
 
-def _leagues(chosen: Sequence[Study]) -> list[tuple[Study, list[Any]]]:
+def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
     """The tables of ranks that the first page shows."""
     leagues = [study for study in chosen if study.place.startswith(LEAGUE)]
     return [
@@ -189,7 +189,7 @@ def _specification(spec: Specification, stock: Stock, common: Mapping[str, Any])
     return site
 
 
-def _study(study: Study, stock: Stock, common: Mapping[str, Any]) -> Site:
+def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
     beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
     record, groups = study.record, dict[tuple[str, str, str, str, str], list[int]]()
     for run in record.runs if record else ():

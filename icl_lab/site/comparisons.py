@@ -8,7 +8,7 @@ from typing import Any
 
 from icl_lab import markdown as md
 from icl_lab.comparison.statistics import Effect
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.study import PairedGrids
 from icl_lab.errors import BadValue
 from icl_lab.figures.base import short
 from icl_lab.papers.finished import Finished
@@ -83,14 +83,14 @@ def against_baseline(name: str, finished: Finished, preset: str) -> Comparison |
     """Compares each variant with the baseline over the seeds that both have; None where there is nothing beside it."""
     made, task = finished.experiment, finished.task
     own, axis = finished.seeds(made.baseline), finished.task.line_axis
-    first, columns = list[Study](), []
+    first, columns = list[PairedGrids](), []
     for variant in made.variants:
         seeds = sorted(own & finished.seeds(variant.name))
         if variant.name == made.baseline or not seeds:
             continue
         grids = {of: [finished.measured(of, seed)[0] for seed in seeds] for of in (made.baseline, variant.name)}
         try:
-            study = Study(task, grids, made.baseline, summary.training_cell(task, finished.spec(made.baseline)))
+            study = PairedGrids(task, grids, made.baseline, summary.training_cell(task, finished.spec(made.baseline)))
             line = study.line(axis)
             if first and line != first[0].line(axis):
                 continue  # it was tested in other cells than the variants before

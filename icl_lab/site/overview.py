@@ -6,7 +6,7 @@ from typing import Any
 from icl_lab.site.claims import Claims
 from icl_lab.site.names import address
 from icl_lab.site.specifications import Specification
-from icl_lab.site.studies import Study
+from icl_lab.site.studies import StudyPage
 
 COLUMNS = (
     ("name", "What"),
@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 
 def rows(
-    claims: Claims, studies: Sequence[Study], specifications: Sequence[Specification], damages: Sequence[str]
+    claims: Claims, studies: Sequence[StudyPage], specifications: Sequence[Specification], damages: Sequence[str]
 ) -> list[Row]:
     """Returns a row for each experiment with claims, each study, each specification and each unreadable folder."""
     experiments = (
@@ -52,7 +52,7 @@ def _row(**fields: Any) -> Row:
     return {**dict.fromkeys(names, ""), "damaged": False, "metric": "", **fields}
 
 
-def _study(study: Study) -> Row:
+def _study(study: StudyPage) -> Row:
     members = study.record.runs if study.record is not None else []
     tasks, presets = ({getattr(each, name) for each in members} for name in ("task", "preset"))
     return _row(

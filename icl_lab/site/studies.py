@@ -31,7 +31,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyPage:
     """A folder of results that is no run. ``place`` is its path in the results folder.
 
     ``asked`` is the experiment and the preset that it answers; empty for what is no experiment's.
@@ -70,7 +70,7 @@ class Study:
         return [*self.ends(".png"), *(file for file in self.ends(".svg") if Path(file.name).stem not in drawn)]
 
 
-def every(roots: Mapping[str, Path], files: Path) -> Iterator[Study]:
+def every(roots: Mapping[str, Path], files: Path) -> Iterator[StudyPage]:
     """Yields the studies of results folders, each place once: that of the first folder that has it.
 
     ``files`` holds the experiments, which know their titles.
@@ -97,7 +97,7 @@ def _told(path: Path) -> bool:
     return path.name == RECORD or (path.is_file() and path.suffix in (*PAGES, ".md", ".png"))
 
 
-def read(folder: Path, place: str, files: Path) -> Study:
+def read(folder: Path, place: str, files: Path) -> StudyPage:
     """Returns a study; where its record is damaged, what the other files of the folder say."""
     damage, record = "", None
     try:
@@ -121,7 +121,7 @@ def read(folder: Path, place: str, files: Path) -> Study:
     copied, left = _files(folder, record)
     if damage:  # no number of it is shown, nor handed on, as if it were right
         copied, left, parts = [], [f"all: {damage}"], []
-    return Study(
+    return StudyPage(
         place=place,
         kind="experiment" if experiments else (record.kind if record else "study"),
         title=title or head or folder.name,

@@ -4,7 +4,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.comparison.page import Facts
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.study import PairedGrids
 from icl_lab.grid import Grid
 from icl_lab.runs import study_folder
 from icl_lab.runs.measure import Errors
@@ -29,7 +29,7 @@ def grid(rule, error, seed):
 def study(errors, seeds=3, baseline="softmax"):
     """A study of normalizers by their error(sigma_f, seed)."""
     grids = {rule: [grid(rule, error, seed) for seed in range(seeds)] for rule, error in errors.items()}
-    return Study(tasks.build("linear"), grids, baseline, {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0})
+    return PairedGrids(tasks.build("linear"), grids, baseline, {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0})
 
 
 def times(factor, noise=0.0):

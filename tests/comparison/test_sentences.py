@@ -8,7 +8,7 @@ import pytest
 from icl_lab import tasks
 from icl_lab.comparison import sentences
 from icl_lab.comparison.statistics import paired
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.study import PairedGrids
 from icl_lab.grid import Grid
 
 HOME = {"sigma_x": 1.0, "length": 40.0}
@@ -34,7 +34,7 @@ def study(values, *, task="linear", sigmas=SIGMAS):
             )
             for seed, row in enumerate(seeds)
         ]
-    return Study(tasks.build(task), grids, "softmax", {**HOME, "sigma_f": 1.0})
+    return PairedGrids(tasks.build(task), grids, "softmax", {**HOME, "sigma_f": 1.0})
 
 
 FAR = "mean log error over sigma_f 2 to 10"

@@ -12,7 +12,7 @@ from icl_lab.comparison import page
 from icl_lab.comparison.clip import clip_model, clip_targets
 from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.page import tables
-from icl_lab.comparison.study import Study, compare, tidy
+from icl_lab.comparison.study import PairedGrids, compare, tidy
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import Errors
@@ -51,7 +51,7 @@ def study(errors, seeds=3, baseline="softmax", kept=None):
         rule: [grid(rule, seed, lambda s, e=error, k=seed: e(s, k)) for seed in range(seeds)]
         for rule, error in errors.items()
     }
-    return Study(tasks.build("linear"), grids, baseline, training, kept or {})
+    return PairedGrids(tasks.build("linear"), grids, baseline, training, kept or {})
 
 
 def noise(error, seeds, spread, shared=None, prompts=64):
@@ -113,7 +113,7 @@ def test_a_rate_is_shown_with_what_its_prompts_allow():
     for rule in ("softmax", "ssa"):
         named = [{**row, "attn": row["attn"].replace("softmax", rule), "count": 64} for row in rows]
         grids[rule] = [Grid.of(named, ["sigma", "length"], **who)]
-    made = Study(tasks.build("every"), grids, "softmax", {"sigma": 1.0, "length": 40.0})
+    made = PairedGrids(tasks.build("every"), grids, "softmax", {"sigma": 1.0, "length": 40.0})
     assert page.table(made, resolve("every", "softmax")).rows[0].cells[1] == "0 [0, 0.057]"
 
 
@@ -183,7 +183,7 @@ def test_a_mean_over_a_facet_that_is_shown_is_a_comparison_too():
         rule: [needles(rule, k, lambda d, n, k=k, c=c: c + d / 300 + n / 3000 + c * k / 50) for k in (0, 1)]
         for rule, c in (("softmax", 0.1), ("ssmax", 0.2))
     }
-    made = Study(tasks.build("needle"), grids, "softmax", training)
+    made = PairedGrids(tasks.build("needle"), grids, "softmax", training)
     assert made.family.size == 6 + 3  # two depths by three lengths, and the mean over depths at each length
     assert made.family.corrected("ssmax", {"length": 128.0}) == made.family.corrected("ssmax", {"length": 256.0}) > 0
 
@@ -231,10 +231,10 @@ def test_what_cannot_be_compared_is_said(make, words):
 def test_missing_seeds_and_cells_are_said():
     good = study({"softmax": square, "ssa": square})
     with pytest.raises(BadValue, match="same seeds"):
-        Study(good.task, {**good.grids, "ssa": good.grids["ssa"][:2]}, "softmax", good.training)
+        PairedGrids(good.task, {**good.grids, "ssa": good.grids["ssa"][:2]}, "softmax", good.training)
     fewer = [g.where(sigma_f=[1.0, 2.0]) for g in good.grids["ssa"]]
     with pytest.raises(BadValue, match="same cells"):
-        Study(good.task, {**good.grids, "ssa": fewer}, "softmax", good.training)
+        PairedGrids(good.task, {**good.grids, "ssa": fewer}, "softmax", good.training)
 
 
 def test_the_clip_model_is_found_again():
@@ -269,7 +269,7 @@ def test_effects_are_powers_of_two_where_seeds_agree():
 def test_without_the_declared_ends_there_is_no_summary():
     narrow = study({"softmax": square, "ssa": square})
     cut = {rule: [g.where(sigma_f=[1.0, 4.0, 6.0]) for g in grids] for rule, grids in narrow.grids.items()}
-    some = Study(narrow.task, cut, "softmax", narrow.training)
+    some = PairedGrids(narrow.task, cut, "softmax", narrow.training)
     assert all(math.isnan(value) for value in some.summary("ssa"))
     assert not [row for row in compare(some) if row["metric"] == "summary"]
 
@@ -291,7 +291,7 @@ def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
         "softmax": [needles("softmax", k, lambda d, n, k=k: d / 100 + n / 1000 + k / 50) for k in (0, 1)],
         "ssmax": [needles("ssmax", k, lambda d, n: d / 200) for k in (0, 1)],
     }
-    made = Study(tasks.build("needle"), grids, "softmax", training)
+    made = PairedGrids(tasks.build("needle"), grids, "softmax", training)
     assert made.line("length") == [{"length": 64.0}, {"length": 128.0}, {"length": 256.0}]
     assert made.values("softmax", {"length": 128.0}) == pytest.approx([0.3 + 0.128, 0.3 + 0.148])
     assert made.values("softmax", {"length": 128.0, "depth": 10.0}) == pytest.approx([0.228, 0.248])

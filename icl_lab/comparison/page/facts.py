@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icl_lab import normalizers
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.study import PairedGrids
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
@@ -35,7 +35,7 @@ def facts_of(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Facts]]:
     }
 
 
-def setup(study: Study, spec: RunSpec, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str]]:
+def setup(study: PairedGrids, spec: RunSpec, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str]]:
     """Returns the set-up as (what, value); of fields in which the compared runs differ it says so."""
     every = [fact for group in facts.values() for fact in group]
     specs = [fact.spec for fact in every] or [spec]
@@ -65,7 +65,7 @@ def setup(study: Study, spec: RunSpec, facts: Mapping[str, Sequence[Facts]]) -> 
     return rows
 
 
-def formulas(study: Study, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str, str]]:
+def formulas(study: PairedGrids, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str, str]]:
     """Returns (name, what it is, formula) of every normalizer and wrapper in the study, each once, without options."""
     chosen = [rule for group in facts.values() for fact in group for rule in (fact.spec.attn, fact.swap) if rule]
     entries = {
@@ -84,7 +84,7 @@ def _model(spec: RunSpec) -> str:
     return ", ".join([*parts, *([model.block] if model.block != "gpt2" else [])])
 
 
-def _prompts(spec: RunSpec, study: Study) -> str:
+def _prompts(spec: RunSpec, study: PairedGrids) -> str:
     if spec.test.draws == "paper":
         return "the published evaluation set"
     return f"{study.count(study.cells()[0]):,} in a cell, the same for every model"

@@ -12,7 +12,7 @@ from icl_lab.comparison.page import words
 from icl_lab.comparison.page.facts import Facts
 from icl_lab.comparison.page.tables import summaries
 from icl_lab.comparison.statistics import MARGIN, paired, resampled, wilson
-from icl_lab.comparison.study import Labels, Study
+from icl_lab.comparison.study import Labels, PairedGrids
 from icl_lab.figures import lines, maps, ranking, training
 from icl_lab.figures.axes import NARROW, WIDE
 from icl_lab.figures.base import encode
@@ -48,7 +48,7 @@ class Picture:
         return self.draw(NARROW)
 
 
-def pictures(study: Study, facts: Mapping[str, Sequence[Facts]] | None = None) -> dict[str, Picture]:
+def pictures(study: PairedGrids, facts: Mapping[str, Sequence[Facts]] | None = None) -> dict[str, Picture]:
     """Returns the figures by file name: the forest, curves or a ranking, both kinds of maps, and the trainings."""
     found = {"forest": _forest(study)}
     found |= {"ranking": _ranking(study)} if len(study.grids) > CROWD else {"curves": _curves(study)}
@@ -59,7 +59,7 @@ def pictures(study: Study, facts: Mapping[str, Sequence[Facts]] | None = None) -
     return found
 
 
-def _forest(study: Study) -> Picture:
+def _forest(study: PairedGrids) -> Picture:
     every = words.contrasts(study)
     single = {c.rule: _relative(study, c.rule) if study.seeds > 1 else [] for c in every}
     rows = {c.rule: (Dot(c.middle, c.low, c.high, single[c.rule], c.marked), c.words) for c in every}
@@ -89,7 +89,7 @@ def _forest(study: Study) -> Picture:
     )
 
 
-def _relative(study: Study, rule: str) -> list[float]:
+def _relative(study: PairedGrids, rule: str) -> list[float]:
     """The effect of each seed by itself, as ``contrasts`` has their mean."""
     ours, theirs = (study.summary(name) for name in (rule, study.baseline))
     if not study.summarised:
@@ -99,11 +99,11 @@ def _relative(study: Study, rule: str) -> list[float]:
     return [words.to_ratio(d) for d in differences] if study.scale == "log-ratio" else differences
 
 
-def _scaled(study: Study, value: float) -> float:
+def _scaled(study: PairedGrids, value: float) -> float:
     return math.log(value) if study.scale == "log-ratio" else value
 
 
-def _curves(study: Study) -> Picture:
+def _curves(study: PairedGrids) -> Picture:
     axis = words.along(study)
     line = study.line(axis)
     return Picture(
@@ -123,7 +123,7 @@ def _curves(study: Study) -> Picture:
     )
 
 
-def _ranking(study: Study) -> Picture:
+def _ranking(study: PairedGrids) -> Picture:
     axis = words.along(study)
     line = study.line(axis)
     # As in training, half-way and farthest.
@@ -156,7 +156,7 @@ def _ranking(study: Study) -> Picture:
     )
 
 
-def _dot(study: Study, rule: str, cell: Labels) -> Dot:
+def _dot(study: PairedGrids, rule: str, cell: Labels) -> Dot:
     """The mean of a normalizer in a cell with its interval: over seeds, or of one seed over its prompts."""
     values = study.values(rule, cell)
     middle = words.mean(values)
@@ -178,7 +178,7 @@ def _dot(study: Study, rule: str, cell: Labels) -> Dot:
     return Dot(middle)
 
 
-def _effects(study: Study) -> Picture:
+def _effects(study: PairedGrids) -> Picture:
     (rows, columns), names = study.task.heat_map, study.task.axis_words
     ratio = study.scale == "log-ratio"
     tables = {rule: study.effects(rule) for rule in study.grids if rule != study.baseline}
@@ -202,7 +202,7 @@ def _effects(study: Study) -> Picture:
     )
 
 
-def _maps(study: Study) -> Picture:
+def _maps(study: PairedGrids) -> Picture:
     (rows, columns), names = study.task.heat_map, study.task.axis_words
     tables, lost = {rule: study.map(rule) for rule in study.grids}, {rule: study.lost(rule) for rule in study.grids}
     crossed = " Crossed: answers of a seed were no finite numbers, and count as wrong." if any(lost.values()) else ""
@@ -221,7 +221,7 @@ def _maps(study: Study) -> Picture:
     )
 
 
-def _learning(study: Study, histories: Mapping[str, Sequence[training.History]]) -> Picture:
+def _learning(study: PairedGrids, histories: Mapping[str, Sequence[training.History]]) -> Picture:
     crowd = f" Behind each: {study.baseline}." if len(histories) > training.CROWD else ""
     return Picture(
         "How they trained",

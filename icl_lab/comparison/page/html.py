@@ -12,7 +12,7 @@ from icl_lab.comparison.page.facts import Facts
 from icl_lab.comparison.page.figures import Picture
 from icl_lab.comparison.page.tables import READING, Section, seeds_table, table
 from icl_lab.comparison.statistics import COVERAGE, ONE_SEED
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.study import PairedGrids
 from icl_lab.figures.base import encode
 from icl_lab.parts.registry import filename
 from icl_lab.runs.spec import RunSpec
@@ -20,7 +20,7 @@ from icl_lab.terms import explained
 
 
 def html(
-    study: Study,
+    study: PairedGrids,
     spec: RunSpec,
     drawn: Mapping[str, Picture],
     command: str,

@@ -9,7 +9,7 @@ from icl_lab import terms
 from icl_lab.comparison.clip import clip_model
 from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
-from icl_lab.comparison.study import Labels, Study
+from icl_lab.comparison.study import Labels, PairedGrids
 from icl_lab.comparison.verdict import State
 from icl_lab.figures.base import short, writer
 from icl_lab.grid import model_name
@@ -67,7 +67,7 @@ def divergences(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
     )
 
 
-def table(study: Study, spec: RunSpec) -> Table:
+def table(study: PairedGrids, spec: RunSpec) -> Table:
     """Returns the means over seeds along the shift; the best of a column only where it beats every other normalizer.
 
     Normalizers whose rows span decades carry the clip model that explains them best, so that a normalizer which is
@@ -120,12 +120,12 @@ def table(study: Study, spec: RunSpec) -> Table:
     return Table(head, rows, note, axis)
 
 
-def has_floors(study: Study) -> bool:
+def has_floors(study: PairedGrids) -> bool:
     """True where the grids of some normalizer know the floor that the bound on its answers sets."""
     return any(FLOOR in grid.values("metric") for grids in study.grids.values() for grid in grids)
 
 
-def above_floor(study: Study, rule: str, cell: Labels) -> str:
+def above_floor(study: PairedGrids, rule: str, cell: Labels) -> str:
     """Share of a normalizer's error in a cell that lies above its floor, over seeds; empty where no floor is known.
 
     Formula: 1 - mean floor / mean error
@@ -138,13 +138,13 @@ def above_floor(study: Study, rule: str, cell: Labels) -> str:
     return f"{1 - sum(float(each.iloc[0]) for each in floors) / sum(errors):.0%}"
 
 
-def summaries(study: Study) -> dict[str, float]:
+def summaries(study: PairedGrids) -> dict[str, float]:
     """The mean summary of each normalizer, best first, normalizers without one last."""
     found = {rule: words.mean(study.summary(rule)) for rule in study.grids}
     return dict(sorted(found.items(), key=lambda item: (math.isnan(item[1]), item[1])))
 
 
-def seeds_table(study: Study) -> Table:
+def seeds_table(study: PairedGrids) -> Table:
     """Returns one row a normalizer and seed along the shift, in the order of ``table``, the summary (if any) last."""
     axis, sums = words.along(study), study.summarised
     line = study.line(axis)
@@ -159,7 +159,7 @@ def seeds_table(study: Study) -> Table:
     return Table(head, rows, "One row a training run: look here before you trust a mean.", axis)
 
 
-def clear_best(study: Study, cell: Labels) -> str:
+def clear_best(study: PairedGrids, cell: Labels) -> str:
     """The normalizer with the smallest mean in a cell, if it is clearly the best of all in it; else ``""``.
 
     Formula: p against every other normalizer, times the comparisons of the page, below 0.05 (Bonferroni)
@@ -174,7 +174,7 @@ def clear_best(study: Study, cell: Labels) -> str:
     return first if all(effect.effect < 0 and effect.p * study.family.size < CLEAR for effect in found) else ""
 
 
-def markdown(study: Study, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:
+def markdown(study: PairedGrids, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:
     """Returns the finding and the tables as Markdown."""
     made = table(study, spec)
     text = [f"## {md.escaped(title)}", ""] if title else []
@@ -203,7 +203,7 @@ def markdown_rows(made: Table) -> list[str]:
     return text
 
 
-def _shown(study: Study, rule: str, cell: Labels) -> str:
+def _shown(study: PairedGrids, rule: str, cell: Labels) -> str:
     """The mean over seeds; a rate with the interval that its number of prompts allows: no error in 256 is not 0."""
     value = words.mean(study.values(rule, cell))
     if not study.task.rates:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from icl_lab.comparison.family import place
 from icl_lab.comparison.statistics import CLEAR, MARGIN, margin_words, within
-from icl_lab.comparison.study import Study
+from icl_lab.comparison.study import PairedGrids
 from icl_lab.markdown import listed
 from icl_lab.runs.spec import RunSpec
 
@@ -58,10 +58,10 @@ def to_ratio(effect: float) -> float:
     return math.inf if effect > LARGEST else math.exp(effect)
 
 
-def contrasts(study: Study) -> list[Contrast]:
+def contrasts(study: PairedGrids) -> list[Contrast]:
     """Every normalizer against the baseline by the declared summary, or in the last cell where there is none.
 
-    p is corrected over the summaries of all normalizers (``Study.overalls``), that of a cell over all cells too.
+    p is corrected over the summaries of all normalizers (``PairedGrids.overalls``), that of a cell over all cells too.
     """
     ratio, last = study.scale == "log-ratio", study.line(along(study))[-1]
     margin = MARGIN[study.scale]
@@ -87,7 +87,7 @@ def contrasts(study: Study) -> list[Contrast]:
     ]
 
 
-def finding(study: Study) -> str:
+def finding(study: PairedGrids) -> str:
     """Say in a sentence or two which normalizers differ from the baseline by the declared summary, and which way."""
     every = contrasts(study)
     what, none = measure(study), 1.0 if study.scale == "log-ratio" else 0.0
@@ -126,18 +126,18 @@ def finding(study: Study) -> str:
     return f"{said}.{_not_learned(study)}"
 
 
-def _not_learned(study: Study) -> str:
+def _not_learned(study: PairedGrids) -> str:
     if not study.not_learned:
         return ""
     return f" Not learned, so that its errors under a shift say nothing of the normalizer: {listed(study.not_learned)}."
 
 
-def compared(study: Study) -> int:
+def compared(study: PairedGrids) -> int:
     """Over how many comparisons the p of a ``Contrast`` is corrected."""
     return study.overalls.size or study.family.size
 
 
-def correction(study: Study) -> str:
+def correction(study: PairedGrids) -> str:
     """Says over how many comparisons p values are corrected, for the head of a table."""
     cells, rules = study.family.size, study.overalls.size
     if not cells:
@@ -151,7 +151,7 @@ def probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def measure(study: Study) -> str:
+def measure(study: PairedGrids) -> str:
     """The number that normalizers are compared by: the declared summary, or the last cell of the line."""
     if not study.summarised:
         axis = along(study)
@@ -159,18 +159,18 @@ def measure(study: Study) -> str:
     return f"the {study.task.summary.words(study.task.log_scale)}"
 
 
-def conditions(study: Study, spec: RunSpec) -> str:
+def conditions(study: PairedGrids, spec: RunSpec) -> str:
     """Says in one sentence what was measured, where and how often."""
     seeds = f"{study.seeds} training seed{'s' * (study.seeds > 1)}"
     return f"{metric_words(study)}, {fixed(study)}; {seeds}, preset {spec.preset}, baseline {study.baseline}."
 
 
-def along(study: Study) -> str:
+def along(study: PairedGrids) -> str:
     """The axis along which normalizers are set beside each other."""
     return study.task.line_axis
 
 
-def summary_words(study: Study) -> str:
+def summary_words(study: PairedGrids) -> str:
     """Sentence on the declared summary, where the test grid reaches it, and on what the clip model is fitted to."""
     task = study.task
     said = [f"Summary: {task.summary.words(task.log_scale)}"] if study.summarised else []
@@ -180,7 +180,7 @@ def summary_words(study: Study) -> str:
     return "; ".join(said) + "." if said else ""
 
 
-def fixed(study: Study) -> str:
+def fixed(study: PairedGrids) -> str:
     """Axes that do not vary along the line, or are averaged over."""
     axis, means = along(study), study.averaged
     return ", ".join(
@@ -190,7 +190,7 @@ def fixed(study: Study) -> str:
     )
 
 
-def metric_words(study: Study) -> str:
+def metric_words(study: PairedGrids) -> str:
     """The headline metric in words."""
     return study.task.metric_label(study.metric)
 
@@ -205,6 +205,6 @@ def number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
-def cell_words(study: Study, value: float) -> str:
+def cell_words(study: PairedGrids, value: float) -> str:
     """A value of the axis as a heading: ``sigma_f 2``."""
     return f"{along(study)} {value:g}"
