@@ -1,7 +1,7 @@
 """The folder of an analysis: its numbers as CSV, its table, its figures, and what made them."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -54,9 +54,18 @@ def text(above: str, finding: str, table: Sequence[str], command: str, more: str
 
 
 def publish(
-    study: StudyRecord, analysis: AnalysisOf[M, S, F], found: F, groups: Groups, folder: Path, more: str = ""
+    study: StudyRecord,
+    analysis: AnalysisOf[M, S, F],
+    found: F,
+    groups: Groups,
+    folder: Path,
+    more: str = "",
+    show: Callable[[str], object] = lambda text: None,
 ) -> str:
-    """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text."""
+    """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text.
+
+    ``show`` is told these before figures are drawn: that takes longest.
+    """
     spec = next(iter(groups.values()))[0].spec
     finding, table = analysis.finding(found), analysis.table(found)
     if said := terms.explained("\n".join([finding, *table])):
@@ -64,6 +73,7 @@ def publish(
     before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
     more = f"\n{before}\n{more}" if study.asked else more
     printed = text(head(analysis, spec, groups), finding, table, study.command, more)
+    show(printed)
     figures = analysis.figures(found, titled(analysis, spec))
     pngs = {name: encode(figure, "png") for name, figure in figures.items()}
     files: dict[str, str | bytes] = {**analysis.files(found), "table.md": printed}

@@ -184,9 +184,8 @@ model_options = together(
 )
 
 
-def tell(text: str, folder: Path, files: Sequence[str], picture: str = "") -> None:
-    """Prints what was found, where it was written, and what to open next."""
-    out(text)
+def tell_files(folder: Path, files: Sequence[str], picture: str = "") -> None:
+    """Prints where a study was written, and what to open next."""
     out(f"wrote {folder}: {', '.join(files)}")
     if picture:
         out(f"next: open {folder / picture}")

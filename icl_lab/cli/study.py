@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from icl_lab import markdown as md
-from icl_lab.cli.options import tell
+from icl_lab.cli.options import tell_files
+from icl_lab.cli.output import out
 from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.where import Where
 from icl_lab.runs import study_folder
@@ -32,5 +33,6 @@ def write(
 ) -> None:
     """Writes and prints a study: its files and figures, and the lines of its table; ``page`` is what to open next."""
     text = "\n".join([*lines, f"Made by {md.code(record.command)}.", ""])
+    out(text)
     names = study_folder.publish(record, folder, {**files, "table.md": text}, figures)
-    tell(text, folder, names, page)
+    tell_files(folder, names, page)

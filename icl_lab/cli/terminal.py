@@ -29,6 +29,10 @@ class Terminal(Reporter):
         """Print a line of a dry run."""
         out(text)
 
+    def show(self, text: str) -> None:
+        """Print the tables of a study."""
+        out(text)
+
     @contextmanager
     def stoppable(self) -> Iterator[Callable[[], bool]]:
         """Yield whether a signal asked to stop; the process ends with the command, so that none is given back."""

@@ -28,8 +28,13 @@ def decide(name: str, preset: str, variants: Sequence[str], budget: float, where
 
 def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:
     lab, end = experiment.lab, time.monotonic() + budget
-    # The budget ends what takes long.
-    late = replace(lab, stopping=lambda: lab.stopping() or time.monotonic() > end, longest=math.inf)
+    # The budget ends what takes long, and tables are shown at the end.
+    late = replace(
+        lab,
+        stopping=lambda: lab.stopping() or time.monotonic() > end,
+        longest=math.inf,
+        show=lambda text: None,
+    )
     say(f"{experiment.summary()}; at most {duration(budget)}")
     while (step := experiment.next()) is not None:
         if where.dry_run:

@@ -1,6 +1,6 @@
 """Finished runs side by side: a study, and the folder that it is published in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +60,12 @@ def publish(
     made: "StudyRecord",
     sections: Sequence["Section"] = (),
     tick: Tick = silent,
+    show: Callable[[str], object] = lambda text: None,
 ) -> tuple[str, list[str]]:
     """Writes table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    ``tick`` is told of the progress. Returns the table as text and the names of the files.
+    ``tick`` is told of the progress, and ``show`` the table, before figures are drawn: that takes longest. Returns the
+    table as text and the names of the files.
     """
     from icl_lab.comparison import page
     from icl_lab.comparison.study import compare, tidy
@@ -77,6 +79,7 @@ def publish(
     steps, stage = len(drawn) + 2, "writing the comparison"
     tick(stage, 0, steps, "table")
     text = page.markdown(study, spec, command, sections, title)
+    show(text)
     origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
     pngs = dict[str, bytes]()

@@ -33,6 +33,9 @@ class Reporter:
         """Show a line of a dry run."""
         self.say(text)
 
+    def show(self, text: str) -> None:
+        """Show the tables of a study, which are there before its figures are drawn."""
+
     def board(self) -> AbstractContextManager[Watch]:
         """Return what shows the runs of a pool."""
         return Board()

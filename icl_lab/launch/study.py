@@ -54,7 +54,7 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
         raise Unfinished(folder)
     test_rescaled(groups[chosen], lab)
     study = gather(groups, chosen, others)
-    text, files = publish(study, groups, folder, made, tick=lab.tick)
+    text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
     lab.tracked.study(folder, f"{sentence(study)}\n\n{text}")
     return Made(study, text, folder, files)
 
@@ -102,7 +102,7 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
     if not all(done):
         raise Unfinished(place)
     found = runner.ask(analysis, groups, lab)
-    text = answers.publish(study, analysis, found, groups, place)
+    text = answers.publish(study, analysis, found, groups, place, show=lab.show)
     lab.tracked.study(place, text)
     return Made(found, text, place, answers.written(place), analysis)
 
@@ -123,6 +123,6 @@ def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:
     if not complete([run for runs in groups.values() for run in runs], lab, where):
         raise Unfinished(folder)
     study = gather(groups, ablations.WHOLE)
-    text, files = publish(study, groups, folder, made, tick=lab.tick)
+    text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
     lab.tracked.study(folder, text)
     return Made(study, text, folder, files)

@@ -145,7 +145,18 @@ class Where:
             made = told.command or command
             longest = math.inf if self.allow_large else LONGEST
             with closing(Tracking(asked, self.root, told.say)) as tracked:
-                yield Lab(self.store(), device, told.say, told.tick, stopping, made, self.allow_large, longest, tracked)
+                yield Lab(
+                    store=self.store(),
+                    device=device,
+                    say=told.say,
+                    tick=told.tick,
+                    stopping=stopping,
+                    command=made,
+                    allow_large=self.allow_large,
+                    longest=longest,
+                    tracked=tracked,
+                    show=told.show,
+                )
 
     def of_runs(self, lab: Lab) -> "Where":
         """Return the same with the folder, device and evidence of runs where these are not said."""

@@ -142,7 +142,7 @@ def publish(
         ours = {name: {cell[axis]: fmean(study.values(name, cell)) for cell in line} for name in members}
         beside = _beside_printed(experiment, ours, order.overlay)
         shown = [beside, *shown] if beside else shown
-    return publish_study(study, members, place, made, shown, lab.tick)[0]
+    return publish_study(study, members, place, made, shown, lab.tick, lab.show)[0]
 
 
 def _publish_analysis(
@@ -159,7 +159,7 @@ def _publish_analysis(
     section = _claims_section(judged, order.preset)
     notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
     ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
-    return publishing.publish(made, analysis, found, members, place, "\n".join(ledger))
+    return publishing.publish(made, analysis, found, members, place, "\n".join(ledger), lab.show)
 
 
 def rebuild(

@@ -42,6 +42,7 @@ class Lab:
     allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for
     longest: float = LONGEST  # seconds that the runs of a command may take, as estimated
     tracked: Untracked = field(default_factory=Untracked)
+    show: Callable[[str], object] = lambda text: None  # tables of a study, before its figures are drawn
 
     def tested(self, done: int, total: int) -> None:
         """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""

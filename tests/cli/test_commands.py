@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
 from icl_lab.runs.store import Store
 
@@ -146,6 +147,29 @@ def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
     assert code == 0
     assert "about" not in err, "nothing is left to train"
     assert again == out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["compare", "analysis"])
+def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
+    from icl_lab.figures import base
+
+    def fail(figure, kind):
+        raise RunFailed("not drawn")
+
+    asked = ["compare", "--attn", "softmax"] if command == "compare" else ["per-position"]
+    words = [*asked, "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL]
+    code, whole, _ = run(*words)
+    assert code == 0
+    for name, module in list(sys.modules.items()):
+        if name.startswith("icl_lab.") and getattr(module, "encode", None) is base.encode:
+            monkeypatch.setattr(module, "encode", fail)
+    code, out, err = run(*words)
+    assert code == 1
+    assert "not drawn" in err
+    assert "| `ssa` |" in out
+    assert "wrote" not in out
+    assert whole.startswith(out)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from icl_lab.cli.options import (
     model_options,
     results_option,
     style_option,
-    tell,
+    tell_files,
     together,
 )
 from icl_lab.cli.values import Finite, Numbers
@@ -84,7 +84,7 @@ def models(question: str, places: Sequence[Path], plan: RunPlan, where: Where) -
 def _tell(answer: icl.Answer) -> None:
     files = answer.made.files
     page = next(page for page in (f"{answer.question}.html", "report.html") if page in files)
-    tell(str(answer), answer.folder, files, page)
+    tell_files(answer.folder, files, page)
 
 
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -13,7 +13,7 @@ from icl_lab.cli.options import (
     read_option,
     results_option,
     style_option,
-    tell,
+    tell_files,
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
@@ -98,4 +98,5 @@ def tradeoff(preset: str, task: str, where: Where) -> None:
     points = tradeoffs.gather(where.store(), preset, task, say)
     folder = own_studies(where.root) / f"tradeoff-{preset}"
     text, files = tradeoffs.publish(points, folder, preset, task, typed())
-    tell(text, folder, files, "tradeoff.png")
+    out(text)
+    tell_files(folder, files, "tradeoff.png")

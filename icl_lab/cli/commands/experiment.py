@@ -16,7 +16,7 @@ from icl_lab.cli.options import (
     gathered,
     repeat_option,
     seeds_option,
-    tell,
+    tell_files,
     until_decided_option,
     where_options,
 )
@@ -75,5 +75,5 @@ def experiment(
         decide(name, preset, variants, budget or 3600.0, where)
         return
     done = icl.experiment(name, preset, settings, seeds=seeds, variants=variants, overlay=overlay, where=where)
-    tell(str(done), done.folder, done.files)
+    tell_files(done.folder, done.files)
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")

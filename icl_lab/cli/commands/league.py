@@ -7,7 +7,7 @@ import click
 
 from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
-from icl_lab.cli.options import crowd_options, dry_run_option, gathered, seeds_option, tell, where_options
+from icl_lab.cli.options import crowd_options, dry_run_option, gathered, seeds_option, tell_files, where_options
 from icl_lab.cli.output import out
 from icl_lab.comparison import league as numbers
 from icl_lab.comparison import league_pictures as pictures
@@ -92,7 +92,8 @@ def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: W
     folder = study_folder.place(made, own_studies(lab.store.root), name, force=where.force or not where.name)
     told = numbers.table(table, missing)
     head = [f"# League, preset {preset}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
+    out("\n".join(told))
     files = {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}
     written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))
     lab.tracked.study(folder, files["table.md"])
-    tell("\n".join(told), folder, written)
+    tell_files(folder, written)

@@ -41,10 +41,11 @@ def report(folders: tuple[Path, ...], elsewhere: Path | None, where: Where) -> N
         raise BadValue(f"{mine} holds no comparison (a folder with a {study_folder.RECORD} of one).")
     failed = []
     with replace(where, device="cpu").session() as lab:
+        quiet = replace(lab, show=lambda text: None)
         for folder in chosen:
             place = own_place(folder, where.root) if elsewhere is None else elsewhere / folder.name
             try:
-                written = rebuild(folder, place, lab, Path(where.experiments))
+                written = rebuild(folder, place, quiet, Path(where.experiments))
             except LabError as error:
                 if len(chosen) == 1:
                     raise

@@ -7,7 +7,7 @@ import click
 
 import icl_lab as icl
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import beside_option, crowd_options, gathered, name_option, run_options, tell
+from icl_lab.cli.options import beside_option, crowd_options, gathered, name_option, run_options, tell_files
 from icl_lab.cli.output import out
 from icl_lab.errors import RunFailed
 
@@ -54,11 +54,9 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
 
     seeds = len(plan.seeds)
     made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
-    out(str(made))
     out(made.verdict)
     warn([run.stored for run in made.runs])
-    out(f"wrote {made.folder}: {', '.join(made.made.files)}")
-    out(f"next: open {made.folder / 'report.html'}")
+    tell_files(made.folder, made.made.files, "report.html")
     out(f"next: {then('compare', {'--seeds': [str(seeds + 2)]})}   (more seeds: surer answers)")
 
 
@@ -94,7 +92,7 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
 
     with where.session() as lab:
         made = study.ablate(plan, lab, where)
-    tell(made.text, made.folder, made.files, "report.html")
+    tell_files(made.folder, made.files, "report.html")
 
 
 def _check_diverged(runs: "Sequence[Run]") -> None:
