@@ -110,10 +110,12 @@ def everything(
     """Returns the verdicts on all claims at the presets at which there are runs, and remarks by experiment.
 
     The record is read as it is for experiments of which the results folder has no run and no study of its own, as long
-    as neither the experiments nor the evidence have changed since.
+    as neither the experiments nor the evidence have changed since. Where several presets are asked for, an experiment
+    has no rows at one at which neither has anything of it.
     """
     recorded, known = stored(store), claims.recorded_basis(store)
-    there, found, remarks = [preset for preset in presets if store.has(preset)], list[Row](), dict[str, list[str]]()
+    asked = list(presets)
+    there, found, remarks = [preset for preset in asked if store.has(preset)], list[Row](), dict[str, list[str]]()
     unchanged = store.archive is not None and known == _basis(files, store.archive)
     if unchanged and not _has_any_own(store):
         return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
@@ -122,7 +124,7 @@ def everything(
         task = experiments.load(name, files).task
         for preset in there:
             kept = recorded.get((name, preset), [])
-            if unchanged and kept and not _has_own(name, task, store, preset):
+            if unchanged and (kept or len(asked) > 1) and not _has_own(name, task, store, preset):
                 found += kept
                 continue
             _, notes, judged_rows = rows(name, files, store, preset, recorded, costs[preset])

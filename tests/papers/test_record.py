@@ -192,6 +192,14 @@ def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     assert {experiments.load(name, EXPERIMENTS).task.partition(":")[0] for name in asked} == {"linear"}
     assert found == [row for row in whole if row["experiment"] not in asked] != []
     asked.clear()
+    (repository.root / "runs" / "needle" / "ssa" / "smoke-0123456789ab" / "seed-0").mkdir(parents=True)
+    record.everything(EXPERIMENTS, repository, ["lite", "smoke"])
+    tasks = {name: experiments.load(name, EXPERIMENTS).task.partition(":")[0] for name in asked}
+    assert set(tasks.values()) == {"needle"}
+    asked.clear()
+    record.everything(EXPERIMENTS, repository, ["smoke"])
+    assert set(asked) == set(experiments.names(EXPERIMENTS))
+    asked.clear()
     (repository.root / "own" / "experiments" / "ssa-figure2-lite2").mkdir(parents=True)
     record.everything(EXPERIMENTS, repository, ["lite2"])
     assert "ssa-figure2" in asked
