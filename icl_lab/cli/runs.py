@@ -47,8 +47,14 @@ def state(run: Run) -> str:
         lost = bool(run.diverged)
     except RunFailed:
         return "damaged (see icl-lab verify)"
-    begun = "trained" if run.trained else f"at step {run.checkpoint_step} of {run.spec.train.steps}"
-    begun = "evidence" if run.copied else "diverged" if lost else "finished" if run.finished else begun
+    if run.copied:
+        begun = "evidence"
+    elif lost:
+        begun = "diverged"
+    elif run.finished:
+        begun = "finished"
+    else:
+        begun = "trained" if run.trained else f"at step {run.checkpoint_step} of {run.spec.train.steps}"
     return begun + (f", tested with {', '.join(swaps)}" if swaps else "")
 
 

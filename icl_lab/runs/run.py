@@ -70,11 +70,13 @@ class Run:
     def files(self) -> RunFiles:
         """Source of the run's files: its folder, or the copy where the folder has neither weights nor a grid."""
         own = RunFolder(self.folder)
-        if self.copy is None or SPEC not in self.copy:
+        if self.copy is None:
             return own
         results = (WEIGHTS, "grid.csv", self.below("grid.csv"))
-        # Most copies have no folder: one look instead of three, for thousands of runs.
-        return own if own.path.exists() and any(name in own for name in results) else self.copy
+        # For thousands of runs: most copies have no folder, and what the folder has needs no copy.
+        if own.path.exists() and any(name in own for name in results):
+            return own
+        return self.copy if SPEC in self.copy else own
 
     @property
     def copied(self) -> bool:
