@@ -1,31 +1,24 @@
-"""Commands about claims of published results: what held, and what trades against what."""
+"""Commands about claims of published results: what held."""
 
 from pathlib import Path
 
 import click
 
 import icl_lab as icl
-from icl_lab import tasks
-from icl_lab.cli.hints import then, typed
+from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
     experiments_option,
     gathered,
     read_option,
-    results_option,
-    style_option,
-    tell_files,
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import UnknownName
-from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
-from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import ledger
 from icl_lab.papers import record as records
-from icl_lab.papers import tradeoff as tradeoffs
 from icl_lab.runs.presets import PRESETS
 
 READING = "docs/findings.md"  # how verdicts are made
@@ -84,19 +77,3 @@ def paper_report(paper: str, target: Path | None, where: Where) -> None:
     written = icl.paper_report(paper, to=target, where=where)
     out(f"wrote {written.parent}: {', '.join(sorted(path.name for path in written.parent.iterdir()))}")
     out(f"next: open {written}   (or: pdflatex {written.with_suffix('.tex').name} in that folder)")
-
-
-@click.command()
-@click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
-@click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
-@results_option
-@style_option
-@gathered
-def tradeoff(preset: str, task: str, where: Where) -> None:
-    """Set retrieval far out against robustness to a deviant, for all normalizers with both stored; trains nothing."""
-    task = tasks.canonical(task)
-    points = tradeoffs.gather(where.store(), preset, task, say)
-    folder = own_studies(where.root) / f"tradeoff-{preset}"
-    text, files = tradeoffs.publish(points, folder, preset, task, typed())
-    out(text)
-    tell_files(folder, files, "tradeoff.png")
