@@ -68,7 +68,7 @@ def check(model: GPT2) -> None:
     if not model.reading.vocabulary:
         raise BadValue("the model reads numbers, not tokens of a text: only models of the task text are exported.")
     spec, code = model.spec, model.positions
-    plain = ModelSpec(spec.layers, spec.heads, spec.width, spec.positions)
+    plain = ModelSpec(spec.layers, spec.heads, spec.width, spec.positions, read_in_start=spec.read_in_start)
     for name, value in msgspec.structs.asdict(spec).items():
         if value != getattr(plain, name):
             raise BadValue(f"model.{name}={value} has no counterpart in GPT-2 and GPT-NeoX of transformers.")

@@ -49,6 +49,8 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``read_in=scaled`` rescales the prompts before they are read, in training and in tests, as ``test.rescale`` does in
     tests alone (labels or inputs, by task: see ``icl_lab/rescale.py``).
+
+    ``read_in_start`` multiplies the read-in's weights at the start, and so the size of a token beside its position.
     """
 
     layers: Annotated[int, Meta(ge=1, le=1000)] = 2
@@ -65,6 +67,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     final_norm: Literal["block", "layer", "rms", "none"] = "block"
     read_in: Literal["linear", "scaled"] = "linear"
     mask: Literal["causal", "full"] = "causal"
+    read_in_start: Annotated[float, Meta(gt=0, le=1000)] = 1.0
 
     def __post_init__(self) -> None:
         if self.final_norm == self.norm_of_blocks:
@@ -379,6 +382,8 @@ class GPT2(nn.Module):
                 p.normal_(0, 0.02, generator=rng)
             elif name.endswith("bias"):
                 p.zero_()
+            if name == "read_in.weight":
+                p.mul_(self.spec.read_in_start)
 
 
 def check_mask(spec: ModelSpec, normalizer: Normalizer) -> None:

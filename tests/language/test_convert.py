@@ -102,6 +102,11 @@ def test_a_model_without_counterpart_is_refused(tmp_path, field, spec):
     assert not (tmp_path / "saved").exists()
 
 
+def test_the_start_of_the_read_in_is_no_field_of_the_saved_model(tmp_path):
+    convert.save(moved(read_in_start=4.0), corpus(""), tmp_path / "saved")
+    assert (tmp_path / "saved").exists()
+
+
 def test_models_that_read_numbers_are_refused(tmp_path):
     numbers = TokenSpec(width=1, outputs=1, roles=2, train_tokens=48)
     with pytest.raises(BadValue, match="only models of the task text"):

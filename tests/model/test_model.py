@@ -10,6 +10,7 @@ from icl_lab.model import positions
 from icl_lab.model.gelu import gelu_new
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
 NO_SCORES = ("cosformer", "sima")
@@ -213,6 +214,17 @@ def test_the_start_is_that_of_gpt2():
         expected = 0.02 / 4 if name.endswith("project.weight") else 0.02
         assert deviation == pytest.approx(expected, rel=0.05), name
     assert all(p.abs().max() == 0 for name, p in model.named_parameters() if name.endswith("qkv.bias"))
+
+
+@pytest.mark.parametrize("reading", [READING, TokenSpec(1, 5, 1, 12, vocabulary=5)])
+def test_the_start_of_the_read_in_alone_is_multiplied(reading):
+    usual, large = (build(reading=reading, read_in_start=start).state_dict() for start in (1.0, 4.0))
+    assert torch.equal(large["read_in.weight"], 4 * usual["read_in.weight"])
+    assert all(torch.equal(large[name], p) for name, p in usual.items() if name != "read_in.weight")
+    assert resolve("linear", "softmax", "lite", ["model.read_in_start=1"]).hash == "aaa54924"
+    assert resolve("linear", "softmax", "lite", ["model.read_in_start=4"]).hash != "aaa54924"
+    with pytest.raises(BadValue, match=r"model.read_in_start.* > 0"):
+        resolve("linear", "softmax", "lite", ["model.read_in_start=0"])
 
 
 def test_the_start_is_alike_for_every_normalizer():
