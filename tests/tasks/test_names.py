@@ -22,7 +22,7 @@ ELSEWHERE = {
     *(("bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
     *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
     ("bench/training.py", "linear"),
-    ("cli/commands/claims.py", "linear"),
+    ("cli/commands/league.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
     ("model/gpt2.py", "linear"),  # a way of reading in
