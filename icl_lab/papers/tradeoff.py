@@ -143,14 +143,25 @@ def robustness(struck: Sequence[Grid], factors: tuple[float, float]) -> dict[str
     return found
 
 
-def publish(points: Sequence[Point], folder: Path, preset: str, task: str, command: str) -> tuple[str, list[str]]:
-    """Writes the points, a table and the figure; returns the table as text and the names of the files."""
+def publish(
+    points: Sequence[Point],
+    folder: Path,
+    preset: str,
+    task: str,
+    command: str,
+    show: Callable[[str], object] = lambda text: None,
+) -> tuple[str, list[str]]:
+    """Writes the points, a table and the figure; returns the table as text and the names of the files.
+
+    ``show`` is told the table before the figure is drawn.
+    """
     rows = [_row(point) for point in _best_first(points)]
     table = io.StringIO()
     writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     text = markdown(points, preset, task, command)
+    show(text)
     drawn = scatter.pairs(
         {point.rule: {side: point.span(side) for side in SIDES} for point in points},
         {name: scatter.Scale(side.label, decades=name != "needle") for name, side in SIDES.items()},

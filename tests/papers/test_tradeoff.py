@@ -25,13 +25,19 @@ def point(rule, needle, error, before=0.01, seeds=3):
 
 
 @pytest.mark.slow
-def test_table_is_ordered_and_correlated(tmp_path):
+def test_table_is_ordered_and_correlated(tmp_path, monkeypatch):
     points = [point("softmax", 0.5, 1.0), point("ssmax", 0.9, 4.0), point("ssa", 0.1, 0.25, 0.02, seeds=1)]
     assert tradeoff.correlation(points, "needle", "deviant") == pytest.approx(1)
     four = [*points, point("best", 0.95, 0.1)]
     assert tradeoff.correlation(four, "needle", "deviant") == pytest.approx(-0.2)  # 1 - 6 * 12 / (4 * 15)
     assert math.isnan(tradeoff.correlation(points[:2], "needle", "trained"))  # one of them does not vary
+    shown = []
+    with monkeypatch.context() as patch:
+        patch.setattr(tradeoff.scatter, "pairs", lambda *_, **__: pytest.fail("not drawn"))
+        with pytest.raises(pytest.fail.Exception, match="not drawn"):
+            tradeoff.publish(points, tmp_path, "lite", "linear", "icl-lab tradeoff", shown.append)
     text, files = tradeoff.publish(points, tmp_path, "lite", "linear", "icl-lab tradeoff")
+    assert shown == [text]
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == ["ssmax", "softmax", "ssa"]
     assert "0.9 [0.875, 0.925] | 4 [" in rows[0]

@@ -6,11 +6,7 @@ import click
 
 import icl_lab as icl
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import (
-    experiments_option,
-    gathered,
-    read_option,
-)
+from icl_lab.cli.options import experiments_option, gathered, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import UnknownName

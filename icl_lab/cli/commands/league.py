@@ -121,6 +121,4 @@ def tradeoff(preset: str, task: str, where: Where) -> None:
     task = tasks.canonical(task)
     points = tradeoffs.gather(where.store(), preset, task, say)
     folder = own_studies(where.root) / f"tradeoff-{preset}"
-    text, files = tradeoffs.publish(points, folder, preset, task, typed())
-    out(text)
-    tell_files(folder, files, "tradeoff.png")
+    tell_files(folder, tradeoffs.publish(points, folder, preset, task, typed(), out)[1], "tradeoff.png")
