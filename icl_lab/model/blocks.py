@@ -90,6 +90,8 @@ class Attention(nn.Module):
         q, k = turn(self.norm_q(q), self.norm_k(k))
         q, k, v = see("q", q), see("k", k), see("v", v)
         # A normalizer widens what it must; autocast would narrow the scores again, in the middle of its formula.
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            q, k, v = q.float(), k.float(), v.float()  # attention in bfloat16 takes torch six times as long, backwards
         with no_autocast(x):
             more = extra(self.rule, bias, x)
             other = None if see is unseen else self._replaced(see, q, k, visible, bias, x)

@@ -1,7 +1,7 @@
 """``results/claims.csv``: every number that a verdict of the repository rests on, so that only what changed is judged.
 
-One row a claim and scale: the columns of ``ledger.table_csv``, verdict and effect in words, the specifications of its
-models, and the checksum of what it was judged from.
+One row a claim and scale at which its experiment has runs: the columns of ``ledger.table_csv``, verdict and effect in
+words, the specifications of its models, and the checksum of what it was judged from.
 """
 
 import csv
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from icl_lab.comparison import blocks
+from icl_lab.comparison.verdict import State
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import INDEX, OWN, Archive
 from icl_lab.files import sha256
@@ -110,12 +111,10 @@ def everything(
     """Returns the verdicts on all claims at the presets at which there are runs, and remarks by experiment.
 
     The record is read as it is for experiments of which the results folder has no run and no study of its own, as long
-    as neither the experiments nor the evidence have changed since. Where several presets are asked for, an experiment
-    has no rows at one at which neither has anything of it.
+    as neither the experiments nor the evidence have changed since.
     """
     recorded, known = stored(store), claims.recorded_basis(store)
-    asked = list(presets)
-    there, found, remarks = [preset for preset in asked if store.has(preset)], list[Row](), dict[str, list[str]]()
+    there, found, remarks = [preset for preset in presets if store.has(preset)], list[Row](), dict[str, list[str]]()
     unchanged = store.archive is not None and known == _basis(files, store.archive)
     if unchanged and not _has_any_own(store):
         return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
@@ -123,14 +122,24 @@ def everything(
     for name in counted(experiments.names(files), "judging claims", tick, str):
         task = experiments.load(name, files).task
         for preset in there:
-            kept = recorded.get((name, preset), [])
-            if unchanged and (kept or len(asked) > 1) and not _has_own(name, task, store, preset):
-                found += kept
+            if unchanged and not _has_own(name, task, store, preset):
+                found += recorded.get((name, preset), [])
                 continue
             _, notes, judged_rows = rows(name, files, store, preset, recorded, costs[preset])
             found += judged_rows
             remarks.setdefault(name, []).extend(f"  {preset}: {note}" for note in notes)
-    return found, remarks
+    return with_runs(found), remarks
+
+
+def with_runs(rows: Iterable[Row]) -> list[Row]:
+    """Returns the rows of each experiment at the presets at which a claim of it has runs; at the first if at none."""
+    table = list(rows)
+    run = {(row["experiment"], row["preset"]) for row in table if row["state"] != State.NOT_RUN}
+    begun, first = {name for name, _ in run}, dict[str, str]()
+    for row in table:
+        first.setdefault(row["experiment"], row["preset"])
+    run |= {(name, preset) for name, preset in first.items() if name not in begun}
+    return [row for row in table if (row["experiment"], row["preset"]) in run]
 
 
 def rows(
@@ -170,9 +179,7 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: T
         entries = _judged_at(here, files, store, found, tick)
     entries = ledger.rated(entries)
     sums = _checksums(entries, files, store)
-    table = judged(entries)
-    for row in table:
-        row[JUDGED_FROM] = sums[row["experiment"], row["preset"]]
+    table = [{**row, JUDGED_FROM: sums[row["experiment"], row["preset"]]} for row in with_runs(judged(entries))]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()

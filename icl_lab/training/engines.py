@@ -184,7 +184,8 @@ def build(name: Engine, work: Work) -> Eager:
 def loss_of(model: GPT2, task: Task, precision: Precision) -> Loss:
     """The loss as a function of tensors alone: tokens (b t w), targets (b t), scored (b t), visible (t t), where (t).
 
-    With ``bf16`` the products inside the blocks are taken in half precision; outputs and loss stay in single.
+    With ``bf16`` the products inside the blocks are taken in half precision (on a CPU without those of attention);
+    outputs and loss stay in single.
     """
 
     def loss(tokens: Tensor, targets: Tensor, scored: Tensor, visible: Tensor, where: Tensor) -> Tensor:

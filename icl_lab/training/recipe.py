@@ -21,7 +21,7 @@ Precision = Literal["float32", "bf16"]
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Training recipe: an optimizer, a rate that rises for ``warmup`` steps, then stays or falls.
 
-    ``optimizer=muon`` optim the matrices of the blocks by Muon at ``muon_rate`` and all else by Adam at ``rate``; both
+    ``optimizer=muon`` moves the matrices of the blocks by Muon at ``muon_rate`` and all else by Adam at ``rate``; both
     follow the same schedule. ``decay`` shrinks these matrices at each step by the rate times it (not with ``adam``).
     ``schedule=cosine`` ends at 1 % of ``rate``; ``linear`` falls to 0; ``wsd`` (warm-up, stable, decay: arXiv
     2404.06395) stays, and falls to 0 over the last share ``cooldown`` of the steps. With ``ema`` the running mean of
@@ -36,7 +36,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``engine`` says how a step is executed: ``eager`` as it is written; ``compiled`` with the loss and its gradients as
     code made by ``torch.compile``, which takes a while before the first step; ``graph`` recorded whole for each length
     and replayed, on CUDA only. ``precision=bf16`` takes the products inside the blocks in half precision, in training
-    and not in tests. Engines differ by rounding, but training amplifies rounding, so both are part of what a run is.
+    and not in tests; on a CPU those of attention stay in single precision. Engines differ by rounding, but training
+    amplifies rounding, so both are part of what a run is.
     """
 
     steps: Annotated[int, Meta(ge=1, le=STEPS)] = 6000

@@ -174,7 +174,7 @@ def test_models_that_differ_in_one_field_take_turns(monkeypatch, quick):
 
 
 def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
-    """Ours takes 2 s, torch's 6 s; each optim every matrix of the model, and nothing else."""
+    """Ours takes 2 s, torch's 6 s; each moves every matrix of the model, and nothing else."""
     moved = []
 
     def alternate(bench, *jobs):

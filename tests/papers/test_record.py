@@ -197,12 +197,22 @@ def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     tasks = {name: experiments.load(name, EXPERIMENTS).task.partition(":")[0] for name in asked}
     assert set(tasks.values()) == {"needle"}
     asked.clear()
-    record.everything(EXPERIMENTS, repository, ["smoke"])
-    assert set(asked) == set(experiments.names(EXPERIMENTS))
-    asked.clear()
     (repository.root / "own" / "experiments" / "ssa-figure2-lite2").mkdir(parents=True)
     record.everything(EXPERIMENTS, repository, ["lite2"])
     assert "ssa-figure2" in asked
     monkeypatch.setattr(claims, "recorded_basis", lambda store: "of other files")
     record.everything(EXPERIMENTS, repository, ["lite2"])
     assert set(asked) == set(experiments.names(EXPERIMENTS))
+
+
+def test_experiments_are_told_where_they_have_runs():
+    """One that has run nowhere is told once, so that it is not forgotten."""
+    states = [
+        ("begun", "nano", "not run"),
+        ("begun", "lite", "not run"),
+        ("begun", "lite", "judged"),
+        ("none", "nano", "not run"),
+        ("none", "lite", "not run"),
+    ]
+    rows = [dict(zip(("experiment", "preset", "state"), each, strict=True)) for each in states]
+    assert record.with_runs(rows) == rows[1:4]

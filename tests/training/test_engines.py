@@ -315,7 +315,7 @@ def test_half_precision_learns_the_same_and_resumes_bit_for_bit(attn):
 
 
 def test_half_precision_is_that_of_the_blocks_and_no_more():
-    """Numbers are read in, weighed by warped scores and read out in single precision."""
+    """Numbers are read in, weighed and summed by attention, and read out in single precision."""
     spec = small("ssa", "train.precision=bf16", "model.positions=none")
     model, task = setup(spec)
     seen = {}
@@ -327,12 +327,12 @@ def test_half_precision_is_that_of_the_blocks_and_no_more():
         "out": model.read_out,
     }.items():
         part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: out.dtype}))
-    warp = block.attention.rule.warp
-    block.attention.rule.warp = lambda z, n: seen.update({"scores": z.dtype}) or warp(z, n)
+    attend = block.attention.rule.attend
+    block.attention.rule.attend = lambda q, *rest: seen.update({"queries": q.dtype}) or attend(q, *rest)
     engine = prepare(model, task, optimizer(model, spec.train), spec.train)
     loss = engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
     half, whole = torch.bfloat16, torch.float32
-    assert seen == {"in": whole, "qkv": half, "scores": whole, "mlp": half, "out": whole}
+    assert seen == {"in": whole, "qkv": half, "queries": whole, "mlp": half, "out": whole}
     assert loss.dtype == whole
     assert all(p.grad.dtype == whole for p in model.parameters() if p.grad is not None)
 

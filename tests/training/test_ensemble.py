@@ -257,7 +257,7 @@ def files(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("attn", few(1, ["ssa", "softmax", "ssmax"]))
 def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
-    """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone optim."""
+    """In single precision: weights to 1e-4 of their size, but for a bias of keys that rounding alone moves."""
     spec, single = tiny("linear", attn), beside(lab, "single")
     ensembles.train_together(runs(lab, spec), lab)
     for seed in SEEDS:

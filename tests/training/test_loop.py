@@ -175,7 +175,7 @@ def test_the_rate_rises_and_falls_as_described():
 
 
 def test_adam_moves_as_adam_does(tiny):
-    """One step of Adam with bias correction optim each number by the rate against the sign of its gradient."""
+    """One step of Adam with bias correction moves each number by the rate against the sign of its gradient."""
     spec = tiny("linear", "softmax", "train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0")
     before, after, gradients = one_step(spec)
     for name, gradient in gradients.items():

@@ -4,10 +4,18 @@ import pytest
 import torch
 from torch import nn
 
+from icl_lab.training import muon
 from icl_lab.training.muon import Muon, orthogonal
 
 JORDAN = (3.4445, -4.7750, 2.0315)
 SHAPES = [(64, 192), (192, 64), (64, 64), (64, 64), (7, 30), (1, 5)]
+
+
+@pytest.fixture(params=[False, True], ids=["float32", "bfloat16"])
+def amx(request, monkeypatch):
+    """Products of a processor without and with instructions for bfloat16."""
+    monkeypatch.setattr(muon, "has_amx", lambda: request.param)
+    return request.param
 
 
 def matrices(shapes):
@@ -24,7 +32,7 @@ def both(shapes, decay=0.1, rate=0.5):
     return ours, theirs, mine, torchs
 
 
-def test_steps_equal_torch_up_to_rounding_edges():
+def test_steps_equal_torch_up_to_rounding_edges(amx):
     ours, theirs, mine, torchs = both(SHAPES)
     apart = []
     for _ in range(5):
@@ -43,11 +51,19 @@ def test_steps_equal_torch_up_to_rounding_edges():
         torch.testing.assert_close(mine.state[p]["momentum_buffer"], torchs.state[q]["momentum_buffer"])
 
 
-def test_nearly_every_entry_is_the_same_digits():
+def test_nearly_every_entry_is_the_same_digits(amx):
     given = torch.randn(8, 64, 192)
     ours = orthogonal(given, JORDAN, 1)
     theirs = torch.stack([torch.optim._muon._zeropower_via_newtonschulz(g, JORDAN, 1, 1e-7) for g in given])
     assert (ours == theirs).double().mean() > 0.995
+    assert ours.dtype == torch.float32
+
+
+def test_products_are_of_the_type_that_the_processor_multiplies(amx, monkeypatch):
+    seen, plain = set(), torch.baddbmm
+    monkeypatch.setattr(torch, "baddbmm", lambda x, *rest, **more: seen.add(x.dtype) or plain(x, *rest, **more))
+    orthogonal(torch.randn(1, 4, 6), JORDAN, 1)
+    assert seen == {torch.bfloat16 if amx else torch.float32}
 
 
 def test_newton_schulz_on_singular_values_by_hand():
