@@ -45,10 +45,13 @@ PAPER_STEPS = 500_000  # of the published recipe
 SECONDS = 0.4  # that one timing of eager steps should take: long against a clock, short against a turn
 Way = tuple[Engine, Precision]
 EAGER: Way = ("eager", "float32")
-# Half precision without a compiler shows what it costs a CPU: compiling it too is not worth its minute there.
+HALF: Way = ("eager", "bf16")
 ENGINES: tuple[Way, ...] = (
-    EAGER, ("compiled", "float32"), ("graph", "float32"), ("eager", "bf16"), ("compiled", "bf16"), ("graph", "bf16"),
+    EAGER, ("compiled", "float32"), ("graph", "float32"), HALF, ("compiled", "bf16"), ("graph", "bf16"),
 )  # fmt: skip
+# By preset. Half precision without a compiler shows what it costs a CPU: compiling it too is not worth its minute there.
+ON_CUDA = {"lite": ENGINES, "paper": ENGINES}
+ON_CPU = {"lite": ENGINES[:4], "paper2": (EAGER, HALF)}
 SEEDS = 8  # of a stack
 STACKED = ("softmax", "ssa")
 
@@ -98,7 +101,7 @@ def step(bench: Bench) -> Iterator[Measurement]:
     asked: list[tuple[str, Callable[[], Iterator[Measurement]]]] = [
         (name, partial(against_others, name, model, steps, bench)) for name, (model, steps) in SIZES.items()
     ]
-    asked.append(("muon", partial(against_torch, bench)))
+    asked += [("muon", partial(against_torch, size, bench)) for size in ("nano", "paper2")]
     varied = [("attn", rule, BASELINE) for rule in (*normalizers.names(), *WRAPPED)]
     asked += [(each[1], partial(against_usual, *each, bench)) for each in (*varied, *VARIED)]
     for _, rows in bench.counted(asked, lambda each: each[0]):
@@ -134,15 +137,15 @@ def against_others(name: str, model: ModelSpec, steps: int, bench: Bench) -> Ite
     yield bench.quotient(name, "float32 matrix product", "of its rate", at_peak, mine, note=note)
 
 
-def against_torch(bench: Bench) -> Iterator[Measurement]:
-    """One step of Muon in turns with that of torch, on the matrices of preset nano, without the rest of the step."""
-    model = steps_of("nano", bench.device).model
+def against_torch(preset: str, bench: Bench) -> Iterator[Measurement]:
+    """One step of Muon in turns with that of torch, on the matrices of a preset, without the rest of the step."""
+    model = steps_of(preset, bench.device).model
     matrices = [model.get_parameter(name) for name in model.matrices()]
     for p in matrices:
         p.grad = p.detach().clone()
     ours, theirs = Muon(matrices, 0.0), torch.optim.Muon(matrices, weight_decay=0.0)
     own, there = bench.alternate(ours.step, theirs.step)
-    yield bench.quotient("Muon, nano", "torch.optim.Muon", "x as fast", there, own)
+    yield bench.quotient(f"Muon, {preset}", "torch.optim.Muon", "x as fast", there, own)
 
 
 def against_usual(field: str, value: str, usual: str, bench: Bench, steps: int = 2) -> Iterator[Measurement]:
@@ -175,12 +178,12 @@ def operations(model: ModelSpec, spec: TokenSpec, batch: int, tokens: int, answe
 def engines(bench: Bench) -> Iterator[Measurement]:
     """Yields the steps of every engine against eager ones in single precision, and what comes before the first step.
 
-    On a CPU at the size of preset lite, on CUDA also at the published one.
+    At the size of preset lite and at the published one, of which a CPU does the eager steps alone.
     """
-    on_cuda = bench.device.type == "cuda"
-    for size in bench.counted(("lite", "paper") if on_cuda else ("lite",)):
+    ways = ON_CUDA if bench.device.type == "cuda" else ON_CPU
+    for size in bench.counted(list(ways)):
         made: dict[str, Steps] = {}
-        for way in ENGINES if on_cuda else ENGINES[:4]:
+        for way in ways[size]:
             name, began = f"{' '.join(way)}, {size}", time.perf_counter()
             try:
                 steps = steps_of(size, bench.device, way=way)

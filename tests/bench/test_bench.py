@@ -119,8 +119,8 @@ def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick)
     assert said == ["step: transformers is not here, so nothing is held against it: pip install 'icl_lab[hf]'"]
     rules = ["softmax, lite", "ssa, lite", "lssa+reweight:p=3, lite"]
     codes = [f"positions={code}, lite" for code in ("alibi", "t5", "kerple", "fire")]
-    assert [row.case for row in rows[2:]] == ["Muon, nano", *rules, "mask=full, lite", *codes]
-    others = ["a second", "float32 matrix product", "torch.optim.Muon"]
+    assert [row.case for row in rows[2:]] == ["Muon, nano", "Muon, paper2", *rules, "mask=full, lite", *codes]
+    others = ["a second", "float32 matrix product", *["torch.optim.Muon"] * 2]
     usual = ["mask=causal", *["positions=none"] * 4]
     assert [row.against for row in rows] == [*others, *["softmax"] * 3, *usual]
     assert all(row.ratio > 0 for row in rows)
@@ -186,9 +186,9 @@ def test_how_much_faster_muon_is_than_torchs(monkeypatch, quick):
         return [[2.0], [6.0]]
 
     monkeypatch.setattr(Bench, "alternate", alternate)
-    (row,) = training.against_torch(quick[0])
+    (row,) = training.against_torch("nano", quick[0])
     assert moved == [[2] * 8] * 2
-    assert (row.ratio, row.seconds) == (3.0, 2.0)
+    assert (row.case, row.ratio, row.seconds) == ("Muon, nano", 3.0, 2.0)
 
 
 def tiny_steps(monkeypatch, *refused):
@@ -211,14 +211,16 @@ def test_engines_are_compared_with_eager_steps_or_named(monkeypatch, quick):
     assert said == ["engines: graph float32, lite: there is none."]
     assert [row.case for row in rows if row.unit.startswith("seconds")] == ["compiled float32, lite"]
     speeds = [row.case for row in rows if row.against == "a second"]
-    assert speeds == ["eager float32, lite", "compiled float32, lite", "eager bf16, lite"]
-    assert [row.case for row in rows if row.against == "eager float32"] == speeds[1:]
+    lite = ["eager float32, lite", "compiled float32, lite", "eager bf16, lite"]
+    assert speeds == [*lite, "eager float32, paper2", "eager bf16, paper2"]
+    assert [row.case for row in rows if row.against == "eager float32"] == [*lite[1:], "eager bf16, paper2"]
     assert all(row.ratio > 0 for row in rows)
 
 
 def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, quick):
     """Times that are written down: two steps of 0.2 s each a timing, and the compiled ones take half of it."""
     tiny_steps(monkeypatch, "graph float32", "eager bf16")
+    monkeypatch.setattr(training, "ON_CPU", {"lite": training.ENGINES[:4]})
     asked = iter([[[0.2]], [[0.4], [0.2]]])
     monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs, most=0: next(asked))
     _, eager, compiled, ratio = training.engines(quick[0])
