@@ -274,6 +274,16 @@ def test_the_activation_is_gelu_new_and_so_is_its_slope():
     assert torch.equal(x.detach(), kept)  # nothing in place reaches the input
 
 
+def test_far_below_zero_the_activation_and_its_slope_are_zero():
+    """Numbers below 1e-38 slow a processor's products, and a gradient of 1e-10 may be among the factors."""
+    x = torch.linspace(-20, 0, 100_001, requires_grad=True)
+    y = gelu_new(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    for each in (y, slope, gelu_new(x.detach())):
+        assert ((each.abs() > 1e-21) | (each == 0)).all()
+        assert (each[x > -7.5] != 0).float().mean() > 0.999
+
+
 def test_too_many_tokens_for_learned_positions():
     model = build(positions="learned:rows=6")
     with pytest.raises(BadValue, match="8 tokens do not fit into the 6 places"):
