@@ -49,7 +49,7 @@ HALF: Way = ("eager", "bf16")
 ENGINES: tuple[Way, ...] = (
     EAGER, ("compiled", "float32"), ("graph", "float32"), HALF, ("compiled", "bf16"), ("graph", "bf16"),
 )  # fmt: skip
-# By preset. Half precision without a compiler shows what it costs a CPU: compiling it too is not worth its minute there.
+# By preset. Without a compiler half precision shows what it costs a CPU: compiling it too is not worth its minute.
 ON_CUDA = {"lite": ENGINES, "paper": ENGINES}
 ON_CPU = {"lite": ENGINES[:4], "paper2": (EAGER, HALF)}
 SEEDS = 8  # of a stack

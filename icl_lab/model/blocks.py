@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
-from icl_lab.model.gelu import gelu_new
 from icl_lab.normalizers.base import Normalizer, extra, scores
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
@@ -131,7 +130,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """Two layers, four times as wide in between.
 
-    Formula: W2 gelu(W1 x + b1) + b2
+    Formula: W2 gelu(W1 x + b1) + b2, gelu the tanh form (Hendrycks & Gimpel 2016, arXiv 1606.08415)
     """
 
     def __init__(self, d: int) -> None:
@@ -141,7 +140,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b t d) -> (b t d)."""
-        return cast(Tensor, self.project(gelu_new(self.widen(x))))
+        return cast(Tensor, self.project(F.gelu(self.widen(x), approximate="tanh")))
 
 
 class SwiGLU(nn.Module):

@@ -18,7 +18,6 @@ from icl_lab.bench import memory, quality, rows, runs, training
 from icl_lab.bench.rows import Bench, Measurement
 from icl_lab.cli.main import cli
 from icl_lab.errors import BadValue, RunFailed
-from icl_lab.model.gelu import PIECE, gelu_new
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
@@ -558,25 +557,6 @@ def test_a_part_that_is_none_is_refused_with_those_there_are(ask, tmp_path):
     assert done.exit_code == 2
     assert all(part in done.stderr for part in bench.PARTS)
     assert not (tmp_path / "bench").exists()
-
-
-def test_the_activation_is_the_same_in_pieces(monkeypatch):
-    """Of several pieces and one, with a gradient and without: to rounding, for a piece may end inside a vector."""
-    x = torch.randn(3, 7, 5, generator=stream(0, "gelu"))
-    assert x.numel() < PIECE
-    whole = x.clone().requires_grad_()
-    gelu_new(whole).sum().backward()
-    monkeypatch.setattr("icl_lab.model.gelu.PIECE", 8)
-    parts = x.clone().requires_grad_()
-    y = gelu_new(parts)
-    y.sum().backward()
-    close = {"rtol": 0, "atol": 1e-6}
-    torch.testing.assert_close(y.detach(), gelu_new(x), **close)
-    torch.testing.assert_close(parts.grad, whole.grad, **close)
-    turned = x.transpose(0, 2)
-    torch.testing.assert_close(gelu_new(turned.clone().requires_grad_()).detach(), gelu_new(turned), **close)
-    slopes = torch.func.vmap(torch.func.grad(lambda row: gelu_new(row).sum()))(x.flatten(1))
-    torch.testing.assert_close(slopes, whole.grad.flatten(1), **close)
 
 
 @pytest.mark.parametrize("heads", [2, 1])
