@@ -70,7 +70,8 @@ def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> T
 @cache
 def has_amx() -> bool:
     """True on a processor that multiplies matrices of bfloat16 by instructions of its own (Intel's AMX)."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # no public function in torch 2.9
+    # torch 2.9 has no public function for it.
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("amx_bf16"))
 
 
