@@ -55,8 +55,8 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
     out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
-    if preset and (others := set(experiments.names(place)) - {row["experiment"] for row in shown}):
-        out(f"Nothing has been run at {preset} of {len(others)} other experiment{'s' * (len(others) != 1)}.")
+    if preset and (missing := set(experiments.names(place)) - {row["experiment"] for row in shown}):
+        out(f"Not run at {preset}: {len(missing)} of {len(experiments.names(place))} experiments.")
     if not all_scales and len(rows) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
