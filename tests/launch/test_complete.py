@@ -247,6 +247,7 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
 @pytest.mark.slow
 def test_a_diverged_training_is_told_and_leaves_no_model(run, tmp_path):
     wild = ["--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"]
+    wild += ["--set", "model.layers=8"]
     code, out, err = run("train", "--attn", "raw", *RUN, "--set", "train.steps=60", *wild)
     assert code == 1
     assert "1 of 1 trainings diverged" in err
