@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.errors import BadValue
-from icl_lab.normalizers.base import Normalizer, extra, scores
+from icl_lab.normalizers.base import Normalizer, extra, scores, upcast
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
 Norm = Literal["layer", "rms", "none"]
@@ -88,9 +88,9 @@ class Attention(nn.Module):
         q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         q, k = turn(self.norm_q(q), self.norm_k(k))
         q, k, v = see("q", q), see("k", k), see("v", v)
-        # A normalizer widens what it must; autocast would narrow the scores again, in the middle of its formula.
         if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            q, k, v = q.float(), k.float(), v.float()  # attention in bfloat16 takes torch six times as long, backwards
+            q, k, v = upcast(q), upcast(k), upcast(v)  # attention in bfloat16 takes torch six times as long, backwards
+        # A normalizer widens what it must; autocast would narrow the scores again, in the middle of its formula.
         with no_autocast(x):
             more = extra(self.rule, bias, x)
             other = None if see is unseen else self._replaced(see, q, k, visible, bias, x)

@@ -135,9 +135,7 @@ def with_runs(rows: Iterable[Row]) -> list[Row]:
     """Returns the rows of each experiment at the presets at which a claim of it has runs; at the first if at none."""
     table = list(rows)
     run = {(row["experiment"], row["preset"]) for row in table if row["state"] != State.NOT_RUN}
-    begun, first = {name for name, _ in run}, dict[str, str]()
-    for row in table:
-        first.setdefault(row["experiment"], row["preset"])
+    begun, first = {name for name, _ in run}, {row["experiment"]: row["preset"] for row in reversed(table)}
     run |= {(name, preset) for name, preset in first.items() if name not in begun}
     return [row for row in table if (row["experiment"], row["preset"]) in run]
 
@@ -178,8 +176,9 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: T
     if found > 0:  # NaN where no claim has several blocks
         entries = _judged_at(here, files, store, found, tick)
     entries = ledger.rated(entries)
-    sums = _checksums(entries, files, store)
-    table = [{**row, JUDGED_FROM: sums[row["experiment"], row["preset"]]} for row in with_runs(judged(entries))]
+    kept = with_runs(judged(entries))
+    sums = _checksums(kept, files, store)
+    table = [{**row, JUDGED_FROM: sums[row["experiment"], row["preset"]]} for row in kept]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()
@@ -196,9 +195,9 @@ def _judged_at(presets: Sequence[str], files: Path, store: Store, correlation: f
     return entries
 
 
-def _checksums(entries: Iterable[JudgedClaim], files: Path, store: Store) -> dict[tuple[str, str], str]:
+def _checksums(rows: Iterable[Row], files: Path, store: Store) -> dict[tuple[str, str], str]:
     found = dict[tuple[str, str], str]()
-    for name, preset in dict.fromkeys((entry.experiment, entry.preset) for entry in entries):
+    for name, preset in dict.fromkeys((row["experiment"], row["preset"]) for row in rows):
         made = experiments.fitting(experiments.load(name, files), preset)[0]
         found[name, preset] = checksum(name, made, store, preset)
     return found

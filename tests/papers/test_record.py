@@ -196,6 +196,10 @@ def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     record.everything(EXPERIMENTS, repository, ["lite", "smoke"])
     tasks = {name: experiments.load(name, EXPERIMENTS).task.partition(":")[0] for name in asked}
     assert set(tasks.values()) == {"needle"}
+    of_needle = set(asked)
+    asked.clear()
+    record.everything(EXPERIMENTS, repository, ["smoke"])
+    assert set(asked) == of_needle
     asked.clear()
     (repository.root / "own" / "experiments" / "ssa-figure2-lite2").mkdir(parents=True)
     record.everything(EXPERIMENTS, repository, ["lite2"])

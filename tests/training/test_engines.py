@@ -325,12 +325,13 @@ def test_half_precision_is_that_of_the_blocks_and_no_more():
         "out": model.read_out,
     }.items():
         part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: out.dtype}))
-    attend = block.attention.rule.attend
+    warp, attend = block.attention.rule.warp, block.attention.rule.attend
+    block.attention.rule.warp = lambda z, n: seen.update({"scores": z.dtype}) or warp(z, n)
     block.attention.rule.attend = lambda q, *rest: seen.update({"queries": q.dtype}) or attend(q, *rest)
     engine = prepare(model, task, optimizer(model, spec.train), spec.train)
     loss = engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
     half, whole = torch.bfloat16, torch.float32
-    assert seen == {"in": whole, "qkv": half, "queries": whole, "mlp": half, "out": whole}
+    assert seen == {"in": whole, "qkv": half, "queries": whole, "scores": whole, "mlp": half, "out": whole}
     assert loss.dtype == whole
     assert all(p.grad.dtype == whole for p in model.parameters() if p.grad is not None)
 

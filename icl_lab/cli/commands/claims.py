@@ -55,8 +55,8 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
     out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
-    if preset and (missing := set(experiments.names(place)) - {row["experiment"] for row in shown}):
-        out(f"Not run at {preset}: {len(missing)} of {len(experiments.names(place))} experiments.")
+    if preset and (missing := len(names := experiments.names(place)) - len({row["experiment"] for row in shown})):
+        out(f"Not run at {preset}: {missing} of {len(names)} experiments.")
     if not all_scales and len(rows) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
