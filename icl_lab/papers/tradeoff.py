@@ -149,7 +149,7 @@ def publish(
     preset: str,
     task: str,
     command: str,
-    show: Callable[[str], object] = lambda text: None,
+    show: Callable[[str], object],
 ) -> tuple[str, list[str]]:
     """Writes the points, a table and the figure; returns the table as text and the names of the files.
 

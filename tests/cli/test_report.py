@@ -299,7 +299,7 @@ def test_an_experiment_can_begin_with_some_variants(run, tmp_path):
     assert "Not run at" not in out
     _, out, _ = run("claims", "--preset", "nano", *here)
     assert "0 claims: none." in out
-    assert "Not run at nano: 1 of 1 experiments." in out
+    assert "Not run at nano: 1 of 1 experiments with claims." in out
     assert run(*words)[0] == 0
     assert "With SSA it raises" in (place / "table.md").read_text()
     assert [path.name for path in place.parent.iterdir() if path.is_dir()] == ["tiny-smoke"]  # all is more of the same

@@ -55,8 +55,10 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
     out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
-    if preset and (missing := len(names := experiments.names(place)) - len({row["experiment"] for row in shown})):
-        out(f"Not run at {preset}: {missing} of {len(names)} experiments.")
+    if preset:
+        claiming = [name for name in experiments.names(place) if experiments.load(name, place).claims]
+        if missing := len(claiming) - len({row["experiment"] for row in shown}):
+            out(f"Not run at {preset}: {missing} of {len(claiming)} experiments with claims.")
     if not all_scales and len(rows) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
