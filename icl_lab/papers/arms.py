@@ -1,7 +1,8 @@
 """Arms of the boundary: bound C, largest answer B, errors and floors of each variant, beside what was predicted."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -24,61 +25,72 @@ SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
 
+@dataclass(frozen=True)
+class Arm:
+    """A variant's models at one preset, by seed."""
+
+    grids: Mapping[int, Grid]
+    bounds: Mapping[int, float]  # C, of the seeds for which it is kept; empty without a final norm
+    rescaled: Mapping[int, Grid]  # the same models, tested with rescaled labels
+    reached: Sequence[float]  # B/C, of the seeds that the boundary analysis has asked
+
+
 def table(files: Path, store: Store) -> list[str]:
     """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
     rows = []
-    for name in (ERRORS, OPTIMIZER):
+    for name, label in ((ERRORS, ""), (OPTIMIZER, ", published optimizer")):
         made = experiments.load(name, files)
         for preset in PRESETS:
-            rows += _rows(made, name, preset, files, store)
-    head = [
-        "preset",
-        "model",
-        "seeds",
-        "C",
-        "B/C",
-        "error at 10",
-        "floor",
-        "ratio to softmax, 4 to 10",
-        "rescaled, at 10",
-    ]
-    return [*md.head(head), *rows]
+            reached = _reached(files, store, preset) if name == ERRORS else {}
+            arms = _arms(made, store, preset, reached)
+            for variant, arm in arms.items():
+                if arm.grids:
+                    cells = _cells(arm, arms[_compared_with(variant, arms)], preset)
+                    rows.append(md.row([f"`{preset}{label}`", variant, str(len(arm.grids)), *cells]))
+    head = ["preset", "model", "seeds", "C", "B/C", "error at 10", "floor", "ratio to softmax, 4 to 10"]
+    return [*md.head([*head, "rescaled, at 10"]), *rows]
 
 
-def _rows(made: Experiment, name: str, preset: str, files: Path, store: Store) -> list[str]:
-    finished, rows = Finished(made, store, preset), []
-    reached = _reached(files, store, preset) if name == ERRORS else {}
+def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[str, Sequence[float]]) -> dict[str, Arm]:
+    """Arms by variant; one with rescaled labels is part of the arm whose models it tests."""
+    finished = Finished(made, store, preset)
     grids = {
         variant.name: {seed: finished.measured(variant.name, seed)[0] for seed in sorted(finished.seeds(variant.name))}
         for variant in made.variants
     }
-    label = preset if name == ERRORS else f"{preset}, published optimizer"
-    for variant, each in grids.items():
-        if not each or variant.endswith(RESCALED):
-            continue
-        first = BASELINE + variant[len(variant.partition(",")[0]) :] if variant.partition(",")[0] != BASELINE else ""
-        first = first if first in grids else BASELINE
-        bounds = [known for seed in each if (known := _bound(finished, variant, seed)) is not None]
-        base = [_bound(finished, first, seed) for seed in each if seed in grids[first]]
-        errors = [_at(grid, FARTHEST) for grid in each.values()]
-        floors = [value for grid in each.values() if not math.isnan(value := _at(grid, FARTHEST, FLOOR))]
-        shared = [seed for seed in each if seed in grids[first]] if variant != first else []
-        ratio = math.exp(fmean(_far(each[s]) - _far(grids[first][s]) for s in shared)) if shared else math.nan
-        rescaled = [_at(grid, FARTHEST) for grid in grids.get(variant + RESCALED, {}).values()]
-        moved = (
-            [math.log(a / b) for a, b in zip(bounds, base, strict=False) if b is not None] if variant != first else []
-        )
-        shares = reached.get(variant, [])
-        cells = [
-            _marked(_span(bounds, ".1f") or "none", bool(moved) and abs(fmean(moved)) >= APART),
-            _marked(_span([100 * share for share in shares], ".0f", " %"), bool(shares) and min(shares) < REACHED),
-            f"{fmean(errors):.3g}",
-            f"{fmean(floors):.3g}" if floors else "none",
-            "" if math.isnan(ratio) else _marked(f"{ratio:.2f}", ratio <= RATIO),
-            _marked(_span(rescaled, ".2g"), preset not in SHORT and bool(rescaled) and max(rescaled) >= LEFT),
-        ]
-        rows.append(md.row([f"`{label}`", variant, str(len(each)), *cells]))
-    return rows
+    arms = {}
+    for variant in [name for name in grids if not name.endswith(RESCALED)]:
+        known = {seed: _bound(finished, variant, seed) for seed in grids[variant]}
+        bounds = {seed: bound for seed, bound in known.items() if bound is not None}
+        arms[variant] = Arm(grids[variant], bounds, grids.get(variant + RESCALED, {}), reached.get(variant, ()))
+    return arms
+
+
+def _compared_with(variant: str, names: Container[str]) -> str:
+    """Softmax with the same final norm; plain softmax for softmax itself and where there is no such variant."""
+    rule, comma, norm = variant.partition(",")
+    alike = BASELINE + comma + norm
+    return alike if rule != BASELINE and alike in names else BASELINE
+
+
+def _cells(arm: Arm, softmax: Arm, preset: str) -> list[str]:
+    """The cells of an arm's row from C on; those that depend on softmax are empty in its own row."""
+    errors = [_at(grid, FARTHEST) for grid in arm.grids.values()]
+    floors = [value for grid in arm.grids.values() if not math.isnan(value := _at(grid, FARTHEST, FLOOR))]
+    rescaled = [_at(grid, FARTHEST) for grid in arm.rescaled.values()]
+    other = arm is not softmax
+    paired = sorted(arm.grids.keys() & softmax.grids.keys()) if other else []
+    ratio = math.exp(fmean(_far(arm.grids[seed]) - _far(softmax.grids[seed]) for seed in paired)) if paired else None
+    with_bounds = sorted(arm.bounds.keys() & softmax.bounds.keys()) if other else []
+    moved = [math.log(arm.bounds[seed] / softmax.bounds[seed]) for seed in with_bounds]
+    return [
+        _marked(_span(arm.bounds.values(), ".1f") or "none", bool(moved) and abs(fmean(moved)) >= APART),
+        _marked(_span([100 * share for share in arm.reached], ".0f", " %"), min(arm.reached, default=1) < REACHED),
+        f"{fmean(errors):.3g}",
+        f"{fmean(floors):.3g}" if floors else "none",
+        "" if ratio is None else _marked(f"{ratio:.2f}", ratio <= RATIO),
+        _marked(_span(rescaled, ".2g"), preset not in SHORT and max(rescaled, default=0) >= LEFT),
+    ]
 
 
 def curve(files: Path, store: Store) -> list[str]:
@@ -136,7 +148,7 @@ def _along(grid: Grid, metric: str = "") -> dict[float, float]:
 
 
 def _span(values: Iterable[float], form: str, unit: str = "") -> str:
-    known: Sequence[float] = list(values)
+    known = list(values)
     if not known:
         return ""
     low, high = format(min(known), form), format(max(known), form)

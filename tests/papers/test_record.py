@@ -1,7 +1,5 @@
 """The record of verdicts, and the cells whose single prompts the evidence keeps for claims."""
 
-import csv
-import io
 import os
 import shutil
 from pathlib import Path
@@ -10,10 +8,9 @@ import pytest
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
-from icl_lab.papers import arms, claims, record
+from icl_lab.papers import claims, record
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.quantities import claimed
-from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -84,47 +81,6 @@ def test_the_cells_that_claims_read_are_those_that_they_name():
     cells = found[(made.spec(made.variant("ssa"), "nano").hash, "")]
     assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
     assert {(cell["sigma_x"], cell["length"]) for cell in cells} == {(1, 40)}
-
-
-@pytest.mark.slow
-def test_arms_stand_beside_their_predictions(repository):
-    lines = arms.table(EXPERIMENTS, repository)
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-    softmax, ssa = (next(r for r in rows if r[:2] == ["`nano`", name]) for name in ("softmax", "ssa"))
-    assert softmax[7] == ""  # it is what others are compared with
-    assert 0.75 < float(ssa[7]) < 1
-    none = next(r for r in rows if r[:2] == ["`nano`", "ssa, no final norm"])
-    assert (none[3], none[6]) == ("none", "none")
-    recorded = csv.DictReader(io.StringIO((ROOT / "results" / "claims.csv").read_text()))
-    ratio = next(
-        float(row["effect"])
-        for row in recorded
-        if (row["experiment"], row["preset"]) == ("boundary-bound", "nano")
-        and row["claim"].startswith("Without the final norm SSA")
-    )
-    assert float(none[7]) == pytest.approx(2.718281828**ratio, abs=0.006)
-
-
-def test_the_bound_is_told_after_shares_of_the_steps():
-    history = [{"step": step, "bound": float(step)} for step in (50, 100, 150, 200)]
-    assert [row_at(history, at)["bound"] for at in (12.5, 50, 149, 150, 200)] == [50, 50, 100, 150, 200]
-
-
-def test_the_curve_of_the_bound_ends_at_the_bound(repository):
-    lines = arms.curve(EXPERIMENTS, repository)
-    assert lines[0].split(" | ")[-1] == "100 % |"
-    rows = {tuple(line.strip("| ").split(" | ")[:2]): line.strip("| ").split(" | ") for line in lines[2:]}
-    assert not any("no final norm" in name or "rescaled" in name for _, name in rows)
-    means = list(map(float, rows["`nano`", "softmax"][3:]))
-    told = next(line for line in arms.table(EXPERIMENTS, repository) if line.startswith("| `nano` | softmax |"))
-    low, high = map(float, told.split(" | ")[3].split(" to "))
-    assert low <= means[-1] <= high
-    assert means == sorted(means)
-
-
-def test_a_failed_prediction_is_bold():
-    assert arms._marked("0.70", arms.RATIO >= 0.70) == "**0.70**"
-    assert arms._marked("0.80", arms.RATIO >= 0.80) == "0.80"
 
 
 def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp_path):

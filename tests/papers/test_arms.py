@@ -1,0 +1,99 @@
+"""Table and curve of the arms of the boundary."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from icl_lab.evidence.archive import Archive
+from icl_lab.grid import Grid
+from icl_lab.papers import arms
+from icl_lab.papers.arms import Arm
+from icl_lab.runs.measure import FLOOR
+from icl_lab.runs.run_files import row_at
+from icl_lab.runs.store import Store
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return Store(tmp_path / "results", Archive(ROOT / "results" / "evidence"))
+
+
+def grid(error, floor=1.0):
+    """A run's grid whose error is the same at every spread of functions."""
+    cells = [
+        {"sigma_x": 1.0, "sigma_f": float(sigma), "metric": metric, "value": value, "stderr": 0.0, "count": 8}
+        for metric, value in (("mse", error), (FLOOR, floor))
+        for sigma in (1, *arms.FAR)
+    ]
+    who = {"task": "linear", "attn": "softmax", "preset": "deep2", "spec": "0", "seed": 0}
+    return Grid.of(cells, ["sigma_x", "sigma_f"], **who)
+
+
+def arm(errors, bounds=(), rescaled=(), reached=()):
+    grids, others = ({seed: grid(error) for seed, error in dict(each).items()} for each in (errors, rescaled))
+    return Arm(grids, dict(bounds), others, list(reached))
+
+
+def test_arms_are_paired_by_seed():
+    softmax = arm({1: 10.0, 2: 40.0}, {1: 10.0, 2: 20.0})
+    ssa = arm({0: 99.0, 1: 9.0, 2: 36.0}, {0: 99.0, 1: 10.5, 2: 21.0})
+    assert arms._cells(ssa, softmax, "deep2") == ["10.5 to 99.0", "", "48", "1", "0.90", ""]
+    assert arms._cells(softmax, softmax, "deep2")[4] == ""
+
+
+def test_a_failed_prediction_is_bold():
+    softmax = arm({0: 10.0}, {0: 10.0})
+    moved = 10 * math.exp(-arms.APART)
+    good = arm({0: 7.6}, {0: moved + 0.01}, {0: 0.049}, [0.971, 0.99])
+    assert arms._cells(good, softmax, "deep2") == ["9.1", "97 to 99 %", "7.6", "1", "0.76", "0.049"]
+    bad = arm({0: 7.4}, {0: moved - 0.01}, {0: 0.051}, [0.9, 0.99])
+    assert arms._cells(bad, softmax, "deep2") == ["**9.0**", "**90 to 99 %**", "7.4", "1", "**0.74**", "**0.051**"]
+    assert arms._cells(bad, softmax, "nano")[-1] == "0.051"  # trained too briefly for this prediction
+
+
+def test_an_arm_is_compared_with_softmax_of_the_same_norm():
+    names = ["softmax", "ssa", "ssa, fixed", "softmax, rms norm", "ssa, rms norm"]
+    against = [arms._compared_with(name, names) for name in names]
+    assert against == ["softmax", "softmax", "softmax", "softmax", "softmax, rms norm"]
+
+
+@pytest.mark.slow
+def test_arms_stand_beside_their_predictions(repository):
+    lines = arms.table(EXPERIMENTS, repository)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    softmax, ssa = (next(r for r in rows if r[:2] == ["`nano`", name]) for name in ("softmax", "ssa"))
+    assert softmax[7] == ""  # it is what others are compared with
+    assert 0.75 < float(ssa[7]) < 1
+    none = next(r for r in rows if r[:2] == ["`nano`", "ssa, no final norm"])
+    assert (none[3], none[6]) == ("none", "none")
+    recorded = csv.DictReader(io.StringIO((ROOT / "results" / "claims.csv").read_text()))
+    ratio = next(
+        float(row["effect"])
+        for row in recorded
+        if (row["experiment"], row["preset"]) == ("boundary-bound", "nano")
+        and row["claim"].startswith("Without the final norm SSA")
+    )
+    assert float(none[7]) == pytest.approx(2.718281828**ratio, abs=0.006)
+
+
+def test_the_bound_is_told_after_shares_of_the_steps():
+    history = [{"step": step, "bound": float(step)} for step in (50, 100, 150, 200)]
+    assert [row_at(history, at)["bound"] for at in (12.5, 50, 149, 150, 200)] == [50, 50, 100, 150, 200]
+
+
+def test_the_curve_of_the_bound_ends_at_the_bound(repository):
+    lines = arms.curve(EXPERIMENTS, repository)
+    assert lines[0].split(" | ")[-1] == "100 % |"
+    rows = {tuple(line.strip("| ").split(" | ")[:2]): line.strip("| ").split(" | ") for line in lines[2:]}
+    assert not any("no final norm" in name or "rescaled" in name for _, name in rows)
+    means = list(map(float, rows["`nano`", "softmax"][3:]))
+    told = next(line for line in arms.table(EXPERIMENTS, repository) if line.startswith("| `nano` | softmax |"))
+    low, high = map(float, told.split(" | ")[3].split(" to "))
+    assert low <= means[-1] <= high
+    assert means == sorted(means)
