@@ -112,7 +112,8 @@ class Optimizer:
         self.adam.load_state_dict(state["adam"])
         if self.muon is not None:
             self.muon.load_state_dict(state["muon"])
-        self.average = [mean.to(p.device, copy=True) for mean, p in zip(state["average"], self.params, strict=False)]
+        means = state["average"]  # none, or one for each parameter
+        self.average = [mean.to(p.device, copy=True) for mean, p in zip(means, self.params, strict=bool(means))]
         self.ema_steps = state["moves"]
 
 
