@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.training.engines import subnormals_flushed
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 
@@ -75,6 +76,7 @@ class Stack(nn.Module):
                 p.copy_(rows[k])
 
 
+@subnormals_flushed()
 def advance(stack: Stack, optim: Optimizer, spec: TrainSpec, seeds: Sequence[int], step: int) -> Tensor:
     """Does one step of every seed, and returns their losses (s) without synchronising the device.
 

@@ -92,6 +92,7 @@ def prepare(model: GPT2, task: Task, optim: Optimizer, spec: TrainSpec) -> engin
     return engines.build(spec.engine, work)
 
 
+@engines.subnormals_flushed()
 def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Tensor:
     """Does one step on the prompts of ``step``, and returns their loss without synchronising the device."""
     model, task = engine.work.model, engine.work.task

@@ -15,9 +15,10 @@ from icl_lab.normalizers.base import causal
 from icl_lab.rng import stream
 from icl_lab.runs.estimate import training_seconds
 from icl_lab.runs.spec import resolve
-from icl_lab.training import engines
+from icl_lab.training import engines, ensemble
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.loop import Progress, optimizer, prepare, train
+from icl_lab.training.loop import Progress, advance, optimizer, prepare, train
+from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 from tests.cases import few
 
@@ -343,3 +344,32 @@ def test_engines_enter_the_hash_and_the_default_does_not():
     others = [["train.engine=compiled"], ["train.precision=bf16"]]
     assert len({plain.hash, *(small("softmax", *other).hash for other in others)}) == 3
     assert TrainSpec(curriculum=Staircase()) == TrainSpec(engine="eager")
+
+
+def kept(number):
+    """True where a product keeps this number rather than taking it as 0."""
+    return torch.tensor(number).mul(1).item() != 0
+
+
+def test_steps_flush_subnormals_and_nothing_else_does(monkeypatch):
+    """Forward, backward and in the optimizer, alone and in a stack; afterwards a user's own mode is back."""
+    if not torch.set_flush_denormal(False):
+        pytest.skip("this processor cannot flush them")
+    seen = []
+    monkeypatch.setattr(Optimizer, "step", lambda self: seen.append(kept(1e-40)))
+    spec = small().train
+    model, task = setup(small())
+    model.norm.register_forward_hook(lambda *_: seen.append(kept(1e-40)))
+    model.norm.register_full_backward_hook(lambda *_: seen.append(kept(1e-40)))
+    advance(prepare(model, task, optimizer(model, spec), spec), spec, 0, 0)
+    assert seen == [False] * 3
+    stack = ensemble.Stack([setup(small())[0]], task)
+    ensemble.advance(stack, ensemble.optimizer(stack, spec), spec, [0], 0)
+    assert seen == [False] * 4
+    assert kept(1e-40)
+    with engines.subnormals_flushed():
+        with engines.subnormals_flushed():
+            pass
+        assert not kept(1e-40)
+        assert kept(1e-30)
+    assert kept(1e-40)
