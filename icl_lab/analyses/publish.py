@@ -59,8 +59,8 @@ def publish(
     found: F,
     groups: Groups,
     folder: Path,
-    show: Callable[[str], object],
     more: str = "",
+    show: Callable[[str], object] = lambda text: None,
 ) -> str:
     """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text.
 

@@ -102,7 +102,7 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
     if not all(done):
         raise Unfinished(place)
     found = runner.ask(analysis, groups, lab)
-    text = answers.publish(study, analysis, found, groups, place, lab.show)
+    text = answers.publish(study, analysis, found, groups, place, show=lab.show)
     lab.tracked.study(place, text)
     return Made(found, text, place, answers.written(place), analysis)
 

@@ -159,7 +159,7 @@ def _publish_analysis(
     section = _claims_section(judged, order.preset)
     notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
     ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
-    return publishing.publish(made, analysis, found, members, place, lab.show, "\n".join(ledger))
+    return publishing.publish(made, analysis, found, members, place, "\n".join(ledger), lab.show)
 
 
 def rebuild(
