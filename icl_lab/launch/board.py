@@ -22,7 +22,7 @@ class Board:
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), time.monotonic()
-        self._first: int | None = None  # steps that were done before
+        self._before: dict[int, int] | None = None  # steps that a run had when it was first seen, by its number
         self._whole: Any = None
         self._rows: dict[int, tuple[int, Any]] = {}  # row and bar, by the number of a run
         self._drawn = -REDRAWN
@@ -58,11 +58,16 @@ class Board:
 
     def _left(self, jobs: Sequence[Job]) -> float | None:
         """The seconds that are left at the pace so far; None before anything was done."""
-        worked = sum(each.step for each in jobs if each.state in (*BUSY, "done"))
-        if self._first is None:
-            self._first = worked
+        seen = (
+            ("at work", "done") if self._before is None else ("at work",)
+        )  # one that is over later was done meanwhile
+        self._before = self._before or {}
+        for number, each in enumerate(jobs):
+            if each.state in seen:
+                self._before.setdefault(number, each.step)
+        worked = [each.step - self._before.get(n, 0) for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
         rest = sum(each.size - each.step for each in jobs if not each.over)
-        done, passed = worked - self._first, time.monotonic() - self._began
+        done, passed = sum(worked), time.monotonic() - self._began
         return rest * passed / done if done > 0 and rest else None
 
     def _draw(self, jobs: Sequence[Job]) -> None:

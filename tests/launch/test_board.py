@@ -62,6 +62,23 @@ def test_the_time_left_is_that_of_the_pace_so_far(clock):
     assert told.summary(jobs) == "5 of 5 runs over"
 
 
+def test_steps_of_an_earlier_command_are_no_pace(clock):
+    jobs = [Job("a", 100, None, "starting"), Job("b", 100, None)]
+    told = Board()
+    assert told._left(jobs) is None
+    clock.time = 2.0
+    jobs[0].state, jobs[0].step = "at work", 60  # it went on from its checkpoint
+    assert told._left(jobs) is None
+    clock.time = 10.0
+    jobs[0].step = 80
+    assert told._left(jobs) == pytest.approx((20 + 100) * 10 / 20)
+    clock.time = 20.0
+    jobs[0].state, jobs[0].step = "done", 100
+    jobs[1].state, jobs[1].step = "done", 100  # begun and over between two looks
+    jobs.append(Job("c", 100, None))
+    assert told._left(jobs) == pytest.approx(100 * 20 / 140)
+
+
 def test_a_line_names_few_of_many(clock, capsys):
     many = [Job(f"run {number}", 10, None, "at work", 5, 1, "ray") for number in range(200)]
     with Board() as told:
