@@ -58,12 +58,11 @@ class Board:
 
     def _left(self, jobs: Sequence[Job]) -> float | None:
         """The seconds that are left at the pace so far; None before anything was done."""
-        seen = (
-            ("at work", "done") if self._before is None else ("at work",)
-        )  # one that is over later was done meanwhile
-        self._before = self._before or {}
+        known = {"at work"}
+        if self._before is None:  # what is done at the first look was done by an earlier command
+            self._before, known = {}, {"at work", "done"}
         for number, each in enumerate(jobs):
-            if each.state in seen:
+            if each.state in known:
                 self._before.setdefault(number, each.step)
         worked = [each.step - self._before.get(n, 0) for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
         rest = sum(each.size - each.step for each in jobs if not each.over)

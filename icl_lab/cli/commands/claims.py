@@ -45,7 +45,8 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
         return
     rows, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
     shown = rows if all_scales else ledger.strongest(rows)
-    for name in dict.fromkeys(row["experiment"] for row in shown):
+    names = dict.fromkeys(row["experiment"] for row in shown)
+    for name in names:
         made = experiments.load(name, place)
         title, *lines = ledger.lines(made, [row for row in shown if row["experiment"] == name])
         for line in (f"{name}: {title}", *lines, *remarks.get(name, ())):
@@ -56,9 +57,9 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
     if preset:
-        claiming = [name for name in experiments.names(place) if experiments.load(name, place).claims]
-        if missing := len(claiming) - len({row["experiment"] for row in shown}):
-            out(f"Not run at {preset}: {missing} of {len(claiming)} experiments with claims.")
+        others = [name for name in experiments.names(place) if name not in names]
+        if missing := sum(bool(experiments.load(name, place).claims) for name in others):
+            out(f"Not run at {preset}: {missing} of {len(names) + missing} experiments with claims.")
     if not all_scales and len(rows) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
