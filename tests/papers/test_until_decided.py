@@ -5,10 +5,12 @@ import importlib
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
+from icl_lab.cli import until_decided
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import Stopped
 from icl_lab.launch.experiment import next_step
@@ -17,6 +19,7 @@ from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Variant
 from icl_lab.papers.verdicts import Evidence, Finding, judge
 from icl_lab.runs.store import Store
+from icl_lab.training import loop
 from tests.cli.test_report import ANALYSED
 from tests.papers.test_experiments import SMALL
 
@@ -180,7 +183,17 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_out_of_time_the_same_command_goes_on(ask, tmp_path):
+def test_out_of_time_the_same_command_goes_on(ask, tmp_path, monkeypatch):
+    """The time passes with the steps of a training alone, however slow the machine is."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(until_decided, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    step = loop.advance
+
+    def timed(*given):
+        clock.now += 0.5
+        return step(*given)
+
+    monkeypatch.setattr(loop, "advance", timed)
     long = SMALL.replace("train.steps=60", "train.steps=4000")
     code, out, err = ask("--budget", "1s", text=long)
     assert code == 0
@@ -188,7 +201,7 @@ def test_out_of_time_the_same_command_goes_on(ask, tmp_path):
     assert list(tmp_path.rglob("checkpoint.pt"))
     assert "not run | smoke" in out
     assert re.search(r"next: .*--until-decided", out)
-    assert "goes on from step" in ask("--budget", "1s", text=long)[2]
+    assert "goes on from step 3" in ask("--budget", "1s", text=long)[2]
 
 
 @pytest.mark.slow
