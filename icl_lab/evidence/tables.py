@@ -74,7 +74,7 @@ class Tables:
         self.folder, self._read_file = folder, read_file
         self._tables: dict[str, pa.Table] = {}
         self._stamps: dict[str, dict[str, tuple[int, str]]] = {}
-        self._shared: dict[str, dict[str, list[Any]]] = {}
+        self._shared: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, str]]] = {}
 
     def table(self, name: str) -> pa.Table:
         """Returns a table; raises ``RunFailed`` where its file is missing or has another checksum."""
@@ -132,22 +132,23 @@ class Tables:
 
     def _grid(self, key: str, place: str) -> bytes:
         start, count, axes, test = self._layout(key)[f"cells:{place}"]
-        own = self.table("cells").slice(start, count)
-        names = {name: own[name].to_pylist() for name in (*WHO[:-1], *axes, *WHAT)}
-        who = [names[name][0] for name in WHO[:-1]]
-        seed = own["seed"][0].as_py()
-        lines = [f"{_line([*who, seed])},{numbers}" for numbers in _lines(names, axes)]
-        shared = self._references(test)
+        own, shared = self.table("cells").slice(start, count), self._references(test, tuple(axes))
+        task, attn, *rest = (own[name][0].as_py() for name in WHO)
+        heads = {name: _line([task, name, *rest]) for name in {attn, *(name for _, name, _ in shared)}}
+        cells = {name: own[name].to_pylist() for name in (*axes, *WHAT)}
+        lines = [f"{heads[attn]},{numbers}" for numbers in _lines(cells, axes)]
         # References go back to the rows that they had, the first row first.
-        for row, name, numbers in zip(shared["row"], shared["reference"], _lines(shared, axes), strict=True):
-            lines.insert(row, f"{_line([who[0], name, *who[2:], seed])},{numbers}")
+        for row, name, numbers in shared:
+            lines.insert(row, f"{heads[name]},{numbers}")
         return ("\n".join([",".join([*WHO, *axes, *WHAT]), *lines]) + "\n").encode()
 
-    def _references(self, test: str) -> dict[str, list[Any]]:
-        if test not in self._shared:
+    def _references(self, test: str, axes: tuple[str, ...]) -> list[tuple[int, str, str]]:
+        """Row, name and numbers of each cell of a reference: those of one test stand in grids of hundreds of runs."""
+        if (test, axes) not in self._shared:
             table = self.table("references")
-            self._shared[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
-        return self._shared[test]
+            cells = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
+            self._shared[test, axes] = list(zip(cells["row"], cells["reference"], _lines(cells, axes), strict=True))
+        return self._shared[test, axes]
 
     def _history(self, key: str, place: str) -> bytes:
         columns = self._layout(key)["history:"][2]
