@@ -34,15 +34,15 @@ def arrays(grid: Grid, subject: ShownTask) -> dict[str, Any]:
     model, who = model_name(grid), [str(name) for name in grid.values("attn")]
     marked = [str(metric) for metric in grid.values("metric") if str(metric).endswith(NOT_FINITE)]
     metrics = [str(metric) for metric in grid.values("metric") if str(metric) not in marked]
-    attn, metric = frame["attn"].to_numpy(), frame["metric"].to_numpy()
+    attn, metric, value, stderr = (frame[column].to_numpy() for column in ("attn", "metric", "value", "stderr"))
     found: dict[str, dict[str, Any]] = {}
     for name in [model, *(each for each in who if each != model)]:
         for each in metrics:
             rows = (attn == name) & (metric == each)
             if rows.any():
-                part = {"v": _spread(frame["value"].to_numpy()[rows], flat[rows], shape, DIGITS)}
+                part = {"v": _spread(value[rows], flat[rows], shape, DIGITS)}
                 if name == model:
-                    part["e"] = _spread(frame["stderr"].to_numpy()[rows], flat[rows], shape, ERROR_DIGITS)
+                    part["e"] = _spread(stderr[rows], flat[rows], shape, ERROR_DIGITS)
                 found.setdefault(name, {})[each] = part
     lost = {each: sorted(set(flat[(attn == model) & (metric == _suite(each, marked))].tolist())) for each in metrics}
     return {
