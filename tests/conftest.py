@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import importlib.util
+import math
 import os
 import shutil
 import signal
@@ -52,6 +53,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")  # its examples train
         if item.get_closest_marker("exhaustive"):
             item.add_marker(f"quarter{crc32(item.nodeid.encode()) % 4}")
+    items.sort(key=_allowed, reverse=True)  # the longest first, so that none is left when all others are done
+
+
+def _allowed(item):
+    """Seconds that a test asks for beyond the usual; 0 is without end."""
+    marker = item.get_closest_marker("timeout")
+    return marker.args[0] or math.inf if marker else 0
 
 
 @pytest.fixture(scope="session", autouse=True)
