@@ -188,37 +188,11 @@ def paired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio", confidence: f
     )
 
 
-def evaluation_interval(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    seed: int,
-    scale: Scale = "log-ratio",
-    resamples: int = RESAMPLES,
-    confidence: float = 0.95,
-) -> Evaluation:
-    """Errors of each prompt, (prompts) or (seeds prompts) -> the effect, with a paired bootstrap over the prompts.
-
-    Formula: quantiles of mean over seeds of log(mean b* / mean a*), or of mean b* - mean a*
-
-    One draw of prompts serves a, b and all seeds. Where several prompts share a function, a prompt here is a function.
-    The plain percentile interval (not BCa) is somewhat narrow below some 50 prompts.
-    """
-    _confident(confidence)
-    both = np.stack([np.atleast_2d(x) for x in _pair(a, b, "difference")])  # (2 seeds prompts)
-    require(both.ndim == 3, "errors are (prompts) or (seeds prompts)", f"shape {both.shape[1:]}")
-    means = resampled(both, seed=seed, resamples=resamples)
-    if scale == "log-ratio":
-        lowest = float(means.min())
-        require(lowest > 0, "a log ratio needs a mean error above 0 in every resample (compare by difference)", lowest)
-        means = np.log(means)
-    return evaluation((means[:, 1] - means[:, 0]).mean(axis=1), scale, confidence)
-
-
 def resampled(errors: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Array:
     """Means over the prompts and over resamples of them, (.. prompts) -> (1 + resamples ..), the plain means first.
 
-    All rows share each resample, so that what is computed from several of them (a difference, an area) is paired.
+    All rows share each resample, so that what is computed from several of them (a difference, an area) is paired. Where
+    several prompts share a function, a prompt here is a function.
     """
     x = np.asarray(errors, dtype=float)
     prompts = x.shape[-1]
@@ -237,7 +211,10 @@ def draws(seed: int, prompts: int, resamples: int = RESAMPLES) -> Array:
 
 
 def evaluation(effects: Array, scale: Scale, confidence: float = 0.95) -> Evaluation:
-    """The effect (first) and its percentile interval over the resamples (the rest)."""
+    """The effect (first) and its percentile interval over the resamples (the rest).
+
+    The plain interval (not BCa) is somewhat narrow below some 50 prompts.
+    """
     low, high = np.quantile(effects[1:], [(1 - confidence) / 2, (1 + confidence) / 2])
     return Evaluation(scale=scale, effect=float(effects[0]), low=float(low), high=float(high), confidence=confidence)
 

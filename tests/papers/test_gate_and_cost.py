@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from icl_lab.comparison.statistics import evaluation_interval, resampled
+from icl_lab.comparison.statistics import evaluation, resampled
 from icl_lab.comparison.verdict import Direction, State
 from icl_lab.grid import Grid
 from icl_lab.papers import claims, cost, experiment, quantities
@@ -353,9 +353,8 @@ def test_analyses_depend_on_their_prompts_as_grids_do(scale):
     def noise(seeds):
         return quantities.from_analysis(told, object(), claim, scale, 40).noise(seeds)
 
-    left, right = parts
     for seeds in (2, 3):
-        by_hand = evaluation_interval(right[:seeds], left[:seeds], seed=0, scale=scale)
+        by_hand = evaluation((drawn[:, 0, :seeds] - drawn[:, 1, :seeds]).mean(axis=1), scale)
         ends = by_hand.effect, by_hand.low, by_hand.high
         assert (noise(seeds).effect, noise(seeds).low, noise(seeds).high) == pytest.approx(ends)
     of_two = noise(2)
