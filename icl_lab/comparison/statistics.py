@@ -210,13 +210,13 @@ def draws(seed: int, prompts: int, resamples: int = RESAMPLES) -> Array:
     return drawn
 
 
-def evaluation(effects: Array, scale: Scale, confidence: float = 0.95) -> Evaluation:
+def evaluation(effects: Array, scale: Scale) -> Evaluation:
     """The effect (first) and its percentile interval over the resamples (the rest).
 
     The plain interval (not BCa) is somewhat narrow below some 50 prompts.
     """
-    low, high = np.quantile(effects[1:], [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Evaluation(scale=scale, effect=float(effects[0]), low=float(low), high=float(high), confidence=confidence)
+    low, high = np.quantile(effects[1:], [0.025, 0.975])
+    return Evaluation(scale=scale, effect=float(effects[0]), low=float(low), high=float(high))
 
 
 def sign_flip(differences: ArrayLike, seed: int = 0) -> float:

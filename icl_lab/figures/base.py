@@ -48,7 +48,7 @@ def encode(figure: Figure, kind: str) -> bytes:
         return small.getvalue()
 
 
-def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None) -> Normalize:
+def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None = None) -> Normalize:
     """Returns the colour scale of some values: logarithmic where ``log`` and where they span half a decade."""
     shown = values[np.isfinite(values) & ((values > 0) | (not log))]
     if limits is None:

@@ -28,23 +28,21 @@ def heat_map(
     title: str,
     label: str,
     log: bool = False,
-    limits: tuple[float, float] | None = None,
     training: Mapping[str, float] | None = None,
     names: Mapping[str, str] | None = None,
     lost: Collection[Place] = (),
 ) -> Figure:
     """Draws one metric, ``rows`` down and ``columns`` across, with its numbers where they fit.
 
-    ``limits`` shares one colour scale between pictures; ``training`` marks the cell of training;
-    ``names`` says what the axes are called. Cells that are ``lost`` are hatched as infinite ones are: some answers
-    there were no finite numbers, and counted as wrong.
+    ``training`` marks the cell of training; ``names`` says what the axes are called. Cells that are ``lost`` are
+    hatched as infinite ones are: some answers there were no finite numbers, and counted as wrong.
     """
     table, called = grid.table(rows, columns), names or {}
     values = table.to_numpy(dtype=float)
     height, width = values.shape
     figure = sheet(max(3.6, 0.52 * width + 2.2), max(2.6, 0.36 * height + 1.5))
     axes = figure.subplots()
-    scale = color_scale(values, log, limits)
+    scale = color_scale(values, log)
     image = axes.imshow(values, cmap=MAP, norm=scale, aspect="auto", origin="lower")
     axes.set(xlabel=called.get(columns, columns), ylabel=called.get(rows, rows))
     outlined = training is not None and training[columns] in table.columns and training[rows] in table.index
@@ -86,7 +84,7 @@ def side_by_side(
     ``lost`` holds for a name the cells that are hatched, as in ``heat_map``.
     """
     arrays = {name: _array(table) for name, table in tables.items()}
-    scale = color_scale(np.concatenate([array.ravel() for array in arrays.values()]), log, None)
+    scale = color_scale(np.concatenate([array.ravel() for array in arrays.values()]), log)
     figure, panels = _panels(arrays, tables, rows, columns, width)
     for axes, (name, array) in zip(panels, arrays.items(), strict=True):
         image = axes.imshow(array, cmap=MAP, norm=scale, aspect="auto", origin="lower")

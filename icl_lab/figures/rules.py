@@ -166,7 +166,7 @@ def side_by_side(
     widths = [max(4, len(table.columns)) for table in tables]
     logs = [table.to_numpy(dtype=float).ravel() for table, (*_, log) in zip(tables, panels, strict=True) if log]
     # One colour means one ratio in all logarithmic panels.
-    shared = color_scale(np.concatenate(logs), True, None) if logs else None
+    shared = color_scale(np.concatenate(logs), True) if logs else None
     figure = sheet(0.42 * sum(widths) + 3.2, 0.2 * len(rules) + 1.5, title)
     every = laid_out(figure, len(panels), len(panels), sharey=True, width_ratios=widths)
     for axes, table, (name, _, axis, log) in zip(every, tables, panels, strict=True):

@@ -17,15 +17,14 @@ NOTE = (
     "The training loss is not the tested error: it is the mean over every answer of a prompt, at the lengths of "
     "training. Where nothing in the prompt tells the first answers yet, as in linear, it has a floor above 0."
 )
+CURVE = 6.0  # inches across
 SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of, fewer near the ends
 CROWD = 8  # more normalizers than this get a panel each
 
 
-def learning_curve(
-    histories: Mapping[str, History], *, title: str, label: str, note: str = NOTE, width: float = 6.0
-) -> Figure:
+def learning_curve(histories: Mapping[str, History], *, title: str, label: str) -> Figure:
     """Draws the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
-    figure = sheet(width, 4.3, title)
+    figure = sheet(CURVE, 4.3, title)
     loss, length = figure.subplots(2, sharex=True, height_ratios=(4, 1))
     for name, look in styles(histories).items():
         rows = histories[name]
@@ -39,7 +38,7 @@ def learning_curve(
         loss.legend(frameon=False)
     length.set(ylabel="examples")
     length.grid(alpha=0.3)
-    length.set_xlabel("step" + (f"\n{wrapped(note, width - 1.2, 7)}" if note else ""), fontsize=7 if note else None)
+    length.set_xlabel(f"step\n{wrapped(NOTE, CURVE - 1.2, 7)}", fontsize=7)
     return figure
 
 
@@ -107,12 +106,12 @@ def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint:
     axes.plot(steps, smooth, label=name, linewidth=0.8 if faint else 1.6, alpha=0.6 if faint else 1, **look.line)
 
 
-def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, width: float = WIDE) -> Figure:
+def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str) -> Figure:
     """Draws the training losses of every normalizer: the geometric mean over seeds, and their range as a band.
 
     Means and bands are smoothed over ``SMOOTH`` rows, fewer near the ends.
     """
-    figure = sheet(width, 3.8 if width > NARROW else 4.4, title)
+    figure = sheet(WIDE, 3.8, title)
     axes = figure.subplots()
     for rule, look in styles(rules).items():
         steps, rows = _together(rules[rule])
@@ -122,7 +121,7 @@ def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str, wid
     axes.set_ylabel(label)
     axes.set_xlabel("step", fontsize=8)
     finish(axes, "y")
-    legend(figure, axes, below=width <= NARROW, size=7)
+    legend(figure, axes, below=False, size=7)
     return figure
 
 

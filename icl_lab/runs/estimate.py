@@ -158,14 +158,14 @@ def check_prompts(spec: RunSpec, sets: Iterable[tuple[int, int]]) -> None:
         _fits("the analysis", prompts_bytes(spec, prompts, length), what, room(torch.device("cpu")))
 
 
-def training_seconds(spec: RunSpec, device: torch.device, since: int = 0) -> tuple[float, int]:
-    """Returns the seconds that training will take here from step ``since`` on, and the working parameters.
+def training_seconds(spec: RunSpec, device: torch.device) -> tuple[float, int]:
+    """Returns the seconds that training will take here, and the working parameters.
 
     Raises ``BadValue`` where the device is not one for the engine.
     """
     engines.check(spec.train.engine, device, spec.train.optimizer)
     seconds, count = _timed_step(spec, device)
-    return seconds * examples(spec.train, since) / spec.train.longest, count
+    return seconds * examples(spec.train) / spec.train.longest, count
 
 
 def step_seconds(spec: RunSpec, device: torch.device, threads: int) -> float:

@@ -51,11 +51,6 @@ def test_colours_are_logarithmic_where_the_numbers_span_decades(grid):
     assert not isinstance(draw(narrow, log=True).axes[0].images[0].norm, LogNorm)
 
 
-def test_pictures_can_share_one_scale(grid):
-    norm = draw(grid, log=True, limits=(0.1, 1000)).axes[0].images[0].norm
-    assert (norm.vmin, norm.vmax) == (0.1, 1000)
-
-
 def test_the_training_cell_is_outlined_where_it_was_measured(grid):
     (mark,) = draw(grid, training={"sigma": 10.0, "length": 40.0}).axes[0].patches
     assert mark.get_xy() == (0.5, 0.5)
