@@ -22,6 +22,7 @@ Scale = Literal["log-ratio", "difference"]
 
 MARGIN: Mapping[Scale, float] = {"log-ratio": math.log(1.25), "difference": 0.05}  # effects within are of no account
 RESAMPLES = 2000  # of the prompts
+HALF_WIDTH = float(ndtri(0.975))  # of the interval of an ``Evaluation``, in standard errors
 CLEAR = 0.05  # a p below this, corrected for all that stands beside it, is called a difference
 FLIP_SEEDS = 8  # the sign-flip test is given from here on: its smallest p is 2 / 2^seeds
 EXACT_FLIPS = 20  # all 2^seeds sign patterns up to here, random ones beyond
@@ -109,24 +110,22 @@ class Effect:
         require(noise.scale == self.scale, f"evaluation noise must be on the scale {self.scale}", noise.scale)
         below, above = noise.effect - noise.low, noise.high - noise.effect
         seeds = (0.0, 0.0) if math.isnan(self.low) else (self.effect - self.low, self.high - self.effect)
-        z = float(ndtri((1 + noise.confidence) / 2))
         return replace(
             self,
             low=self.effect - math.hypot(seeds[0], below),
             high=self.effect + math.hypot(seeds[1], above),
-            prompts_error=(abs(below) / z, abs(above) / z),
+            prompts_error=(abs(below) / HALF_WIDTH, abs(above) / HALF_WIDTH),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The effect on these trained models, and how far it hangs on the prompts that were drawn."""
+    """The effect on these trained models, and its 95 % interval over the prompts that were drawn."""
 
     scale: Scale
     effect: float
     low: float
     high: float
-    confidence: float = 0.95
 
 
 def margin_words(scale: Scale) -> str:

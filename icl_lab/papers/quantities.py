@@ -10,12 +10,11 @@ from statistics import fmean
 
 import msgspec
 import numpy as np
-from scipy.special import ndtri
 
 from icl_lab import tasks
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import Evaluation, Scale, evaluation, resampled
+from icl_lab.comparison.statistics import HALF_WIDTH, Evaluation, Scale, evaluation, resampled
 from icl_lab.errors import BadValue, Undefined
 from icl_lab.grid import mean_error, model_name
 from icl_lab.papers import experiment as experiments
@@ -32,7 +31,6 @@ Claimed = Mapping[
     tuple[str, str], Cells
 ]  # hash of a specification, the normalizer put in for its test -> labels of cells
 Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a seed -> the value, or its mean logarithm
-CONFIDENCE = 0.95  # of what hangs on the prompts
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
 
 
@@ -207,12 +205,8 @@ def _prompt_variance_bound(
 
     def bound(count: int) -> Evaluation | None:
         most = fmean(map(error, seeds[:count]))
-        half = float(ndtri((1 + CONFIDENCE) / 2)) * most
-        return (
-            None
-            if math.isnan(half)
-            else Evaluation(scale=scale, effect=0.0, low=-half, high=half, confidence=CONFIDENCE)
-        )
+        half = HALF_WIDTH * most
+        return None if math.isnan(half) else Evaluation(scale=scale, effect=0.0, low=-half, high=half)
 
     return bound
 
