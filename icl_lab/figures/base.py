@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -12,6 +13,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from icl_lab.markdown import short as short
 
@@ -28,6 +30,8 @@ NAMES = {
 INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 REFERENCE = "0.5"  # the grey of reference predictors, which no normalizer has
 
+ORIGIN = "Source"  # a keyword of the PNG format
+
 # No date inside, so that redrawing a stored grid does not look like a change.
 UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -35,8 +39,11 @@ matplotlib.rcParams.update({"svg.hashsalt": "icl_lab", "svg.fonttype": "none", "
 matplotlib.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42})  # TrueType inside: publishers refuse Type 3
 
 
-def encode(figure: Figure, kind: str) -> bytes:
-    """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes."""
+def encode(figure: Figure, kind: str, drawn_from: str = "") -> bytes:
+    """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes.
+
+    ``drawn_from`` is kept in a png: see ``origin``.
+    """
     with io.BytesIO() as file, io.BytesIO() as small:
         figure.savefig(file, format=kind, metadata=UNDATED.get(kind, {}))
         if kind != "png":
@@ -44,8 +51,19 @@ def encode(figure: Figure, kind: str) -> bytes:
         # 256 colours are plenty for lines and maps, and a third of the bytes that a page carries. Other methods than
         # this one spend the colours on the rims of letters, and colour bars show steps.
         picture = Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        picture.save(small, "png", optimize=True)
+        about = PngInfo()
+        if drawn_from:
+            about.add_text(ORIGIN, drawn_from)
+        picture.save(small, "png", optimize=True, pnginfo=about)
         return small.getvalue()
+
+
+def origin(png: Path) -> str:
+    """Returns what a picture says it was drawn from; empty without a picture, or where it does not say."""
+    if not png.exists():
+        return ""
+    with Image.open(png) as picture:
+        return str(picture.info.get(ORIGIN, ""))
 
 
 def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None = None) -> Normalize:

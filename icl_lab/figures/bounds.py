@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icl_lab.figures.axes import finish, laid_out, legend, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
-from icl_lab.figures.styles import styles
+from icl_lab.figures.styles import MARKERS, Style, styles
 
 Line = Sequence[tuple[float, float]]
+Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or rescaled -> spread of functions -> value
 
 
 @dataclass(frozen=True)
@@ -66,49 +68,72 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
     return figure
 
 
-def bound(
-    models: Mapping[str, Sequence[Mapping[str, Mapping[float, float]]]], *, title: str, words: tuple[str, str]
-) -> Figure:
+def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, words: tuple[str, str]) -> Figure:
     """Draws the largest answers B against the bound C, a dot a model, and errors over the spread of functions.
 
-    ``models`` holds for each label, and each seed, metric -> spread -> value: ``bound``, ``largest``, ``error``,
-    ``floor`` and ``rescaled``. Shaded on the right: errors that lie below the floor of the lowest bound.
+    ``sizes`` holds the models of each size, by label and seed. Left: those of all sizes, told apart by their marks.
+    Right: geometric means over seeds of the models of the last size; shaded are errors below the floor of the lowest
+    bound. ``words`` name the spread and the error.
     """
     figure = sheet(10.4, 4.6, title)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
-    looks = styles(list(models))
-    pairs = {
-        label: [(next(iter(each["bound"].values())), max(each["largest"].values())) for each in seeds]
-        for label, seeds in models.items()
-    }
-    low, high = 0.0, 1.1 * max(value for dots in pairs.values() for pair in dots for value in pair)
-    left.plot([low, high], [low, high], color="0.6", linewidth=1, label="B = C")
-    for label, dots in pairs.items():
-        left.plot(*zip(*dots, strict=True), looks[label].marker, color=looks[label].color, markersize=5, label=label)
-    left.set(xlabel="bound C of the final norm and the read-out", ylabel="largest answer B", xlim=(low, high))
-    left.set(ylim=(low, high), aspect="equal")
-    finish(left, "")
-    lowest = np.inf
-    floors: list[Mapping[float, float]] = []
-    for label, seeds in models.items():
+    looks = styles(dict.fromkeys(label for models in sizes.values() for label in models))
+    marks = dict(zip(sizes, MARKERS, strict=False)) if len(sizes) > 1 else {}
+    _largest(left, sizes, looks, marks)
+    *_, (size, last) = sizes.items()
+    _errors(right, last, looks)
+    right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
+    finish(right, "")
+    for mark in marks:
+        right.plot([], [], marks[mark], color="0.5", markersize=5, label=mark)
+    if marks:
+        left.set_title("all sizes")
+        right.set_title(size)
+    legend(figure, right)
+    return figure
+
+
+def _largest(
+    axes: Axes,
+    sizes: Mapping[str, Mapping[str, Sequence[Model]]],
+    looks: Mapping[str, Style],
+    marks: Mapping[str, str],
+) -> None:
+    """Dots, one a model: its bound C across, its largest answer B upwards."""
+    highest = 0.0
+    dots = [(size, label, each) for size, models in sizes.items() for label, seeds in models.items() for each in seeds]
+    for size, label, each in dots:
+        c, b = next(iter(each["bound"].values())), max(each["largest"].values())
+        axes.plot(c, b, marks.get(size, looks[label].marker), color=looks[label].color, markersize=5)
+        highest = max(highest, 1.1 * c, 1.1 * b)
+    axes.plot([0, highest], [0, highest], color="0.6", linewidth=1, zorder=0)
+    axes.annotate("B = C", (0.3 * highest, 0.3 * highest), (-4, 4), textcoords="offset points", ha="right", color="0.4")
+    axes.set(xlabel="bound C of the final norm and the read-out", ylabel="largest answer B", xlim=(0, highest))
+    axes.set(ylim=(0, highest), aspect="equal")
+    finish(axes, "")
+
+
+def _errors(axes: Axes, models: Mapping[str, Sequence[Model]], looks: Mapping[str, Style]) -> None:
+    """Errors of each label as they are and with labels rescaled, and the floor shaded."""
+    lowest, floors = np.inf, list[Mapping[float, float]]()
+    for label, look in looks.items():
+        seeds = models.get(label, [])
+        axes.plot([], [], "-", color=look.color, linewidth=1.6, label=label)
         for metric, dash in (("error", "-"), ("rescaled", ":")):
             known = [each[metric] for each in seeds if metric in each]
             if known:
                 spreads = sorted(known[0])
                 middle = [float(np.exp(np.mean([np.log(each[spread]) for each in known]))) for spread in spreads]
                 lowest = min(lowest, *middle)
-                name = label if metric == "error" else f"{label}, labels rescaled"
-                right.plot(spreads, middle, dash, color=looks[label].color, linewidth=1.6, label=name)
+                axes.plot(spreads, middle, dash, color=look.color, linewidth=1.6)
         floors += [each["floor"] for each in seeds if "floor" in each]
+    if any("rescaled" in each for seeds in models.values() for each in seeds):
+        axes.plot([], [], ":", color="0.3", linewidth=1.6, label="labels rescaled")
     if floors:
         spreads = sorted(floors[0])
         below = [max(0.5 * lowest, min(each[spread] for each in floors)) for spread in spreads]
-        right.fill_between(spreads, 0.5 * lowest, below, color="0.85", linewidth=0, label="below the floor")
-        right.set_ylim(bottom=0.5 * lowest)
-    right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
-    finish(right, "")
-    legend(figure, right)
-    return figure
+        axes.fill_between(spreads, 0.5 * lowest, below, color="0.85", linewidth=0, label="below the floor")
+        axes.set_ylim(bottom=0.5 * lowest)
 
 
 def control(

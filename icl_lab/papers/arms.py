@@ -7,11 +7,15 @@ from pathlib import Path
 from statistics import fmean
 
 from icl_lab import markdown as md
+from icl_lab import tasks
+from icl_lab.analyses.boundary import answers
+from icl_lab.analyses.findings import StoredGrids
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import folders
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Experiment
+from icl_lab.runs import study_folder
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.run_files import row_at
@@ -22,6 +26,7 @@ RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97  # the predictions: see docs/boundary.md
 SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
+Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or rescaled -> spread of functions -> value
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
 
@@ -115,18 +120,34 @@ def _bound(finished: Finished, variant: str, seed: int) -> float | None:
 
 def _reached(files: Path, store: Store, preset: str) -> dict[str, list[float]]:
     """B/C of each variant, one a seed, from the study of the boundary analysis, where there is one."""
-    made, shares = experiments.load(BOUNDS, files), dict[str, list[float]]()
-    question = made.question()
+    return {
+        variant: [max(each["largest"].values()) / next(iter(each["bound"].values())) for each in models]
+        for variant, models in _asked(files, store, preset).items()
+    }
+
+
+def _asked(files: Path, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
+    """Findings of the boundary analysis by variant, one a seed; empty without a study of the preset."""
+    question = experiments.load(BOUNDS, files).question()
     found = folders.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
-    if question is None or found is None:
-        return {}
-    for variant in made.variants:
-        for seed in question.seeds(found):
-            try:
-                shares.setdefault(variant.name, []).append(question.value(found, variant.name, {}, "reached", seed))
-            except KeyError:  # without a final norm there is no bound
-                continue
-    return shares
+    return answers.bounded(found) if isinstance(found, StoredGrids) else {}
+
+
+def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence[Model]]], tuple[str, str]]:
+    """Returns the models that the boundary analysis has asked, by preset and variant, the smallest preset first.
+
+    Beside them the names of the spread of functions and of the error.
+    """
+    known = {preset: _asked(files, store, preset) for preset in PRESETS}
+    task = tasks.build(experiments.load(BOUNDS, files).task)
+    return {preset: models for preset, models in known.items() if models}, answers.words(task)
+
+
+def sources(store: Store) -> str:
+    """Returns the studies behind ``pictured``, each with the first digits of its seal."""
+    places = [folders.fullest(BOUNDS, store, preset) for preset in PRESETS]
+    known = {place.name: study_folder.read(place) for place in places}
+    return ", ".join(f"{name} {study.seal[:8]}" for name, study in known.items() if study is not None)
 
 
 def _at(grid: Grid, sigma: float, metric: str = "") -> float:

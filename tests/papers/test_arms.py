@@ -97,3 +97,14 @@ def test_the_curve_of_the_bound_ends_at_the_bound(repository):
     low, high = map(float, told.split(" | ")[3].split(" to "))
     assert low <= means[-1] <= high
     assert means == sorted(means)
+
+
+@pytest.mark.slow
+def test_all_sizes_are_pictured_below_their_bounds(repository):
+    sizes, words = arms.pictured(EXPERIMENTS, repository)
+    assert list(sizes)[:2] == ["nano", "deep2"]
+    assert words[0] == "σ of functions"
+    models = [each for labels in sizes.values() for seeds in labels.values() for each in seeds]
+    assert len(sizes["nano"]["softmax"]) == 3
+    assert all(max(each["largest"].values()) < each["bound"][1.0] for each in models)
+    assert [study.split()[0] for study in arms.sources(repository).split(", ")][:1] == ["boundary-values-nano"]

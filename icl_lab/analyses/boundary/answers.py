@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses.findings import Findings, Row, TrainedModel, cell
+from icl_lab.analyses.findings import Findings, Row, StoredGrids, TrainedModel, cell
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
@@ -64,7 +64,7 @@ def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
     return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
 
 
-def kept(found: Findings) -> dict[str, dict[int, dict[str, dict[float, float]]]]:
+def kept(found: StoredGrids) -> dict[str, dict[int, dict[str, dict[float, float]]]]:
     """Label -> seed -> metric -> spread -> value; empty of a model without a bound, or of which nothing is kept."""
     made: dict[Any, Any] = {label: {seed: {} for seed in found.seeds_of(label)} for label in found.rules}
     grid = found.grids.get(GRID)
@@ -97,10 +97,15 @@ def table(found: Findings) -> list[str]:
     return [said, "", *md.head(["normalizer", "seed", "C", "B", "B/C", far, "floor", "share", "rescaled"]), *rows]
 
 
-def bounded(found: Findings) -> dict[str, list[dict[str, dict[float, float]]]]:
+def bounded(found: StoredGrids) -> dict[str, list[dict[str, dict[float, float]]]]:
     """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
     made = {label: [numbers for numbers in seeds.values() if numbers] for label, seeds in kept(found).items()}
     return {label: numbers for label, numbers in made.items() if numbers}
+
+
+def words(task: Task) -> tuple[str, str]:
+    """Names of the spread of functions and of the error, for the axes of a picture."""
+    return task.axis_words[task.summary.axis], task.metric_label(task.headline)
 
 
 def sentence(found: Findings) -> str:

@@ -21,9 +21,10 @@ def figures(found: Bounds, title: str) -> dict[str, Figure]:
     made = {"boundary": pictures.curves(panels, title=title, trained=_trained(found.spec), reach=found.reach)}
     about = f"{found.spec.task}, {found.spec.preset}"
     if models := answers.bounded(found):
-        task = tasks.build(found.spec.task)
-        words = (task.axis_words[task.summary.axis], task.metric_label(task.headline))
-        made["bound"] = pictures.bound(models, title=f"{about}: what bounds the answers", words=words)
+        words = answers.words(tasks.build(found.spec.task))
+        made["bound"] = pictures.bound(
+            {found.spec.preset: models}, title=f"{about}: what bounds the answers", words=words
+        )
     if control := _control(found, f"{about}: bound and slope"):
         made["control"] = control
     if sweep := _sweep(found, f"{about}: the clip sweep that B predicts"):

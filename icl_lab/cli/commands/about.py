@@ -29,7 +29,8 @@ from icl_lab.runs import environment, extras
 def index_(files: tuple[Path, ...], check: bool) -> None:
     """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
 
-    Without FILES, and in a whole clone, experiments/registered.csv as well: since when each claim stands.
+    Without FILES the picture of the bound as well, and, in a whole clone, experiments/registered.csv: since when each
+    claim stands.
     """
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
@@ -48,6 +49,11 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         stale.append(str(page))
         if not check:
             _publish(page, new)
+    if not files and (drawn := index.picture(Path())) is not None:
+        stale.append(str(index.PICTURE))
+        if not check:
+            publish(index.PICTURE, drawn)
+            out(f"wrote {index.PICTURE}")
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
