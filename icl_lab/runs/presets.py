@@ -87,7 +87,7 @@ PRESETS = {
         prompts=1024,
     ),
     "paper2": Preset(
-        "the paper's 12L8AH by the recipe of deep2, in bfloat16: two hours a run on two cores that have AMX",
+        "the paper's 12L8AH by the recipe of deep2, in bfloat16: four hours a run on two cores that have AMX",
         ModelSpec(layers=12, heads=8, width=256),
         muon(16_000, precision="bf16"),
         grid="thin",
