@@ -84,8 +84,8 @@ def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, wor
     _errors(right, last, looks)
     right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
     finish(right, "")
-    for mark in marks:
-        right.plot([], [], marks[mark], color="0.5", markersize=5, label=mark)
+    for name, mark in marks.items():
+        right.plot([], [], mark, color="0.5", markersize=5, label=name)
     if marks:
         left.set_title("all sizes")
         right.set_title(size)

@@ -9,7 +9,9 @@ from statistics import fmean
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses.boundary import answers
+from icl_lab.analyses.boundary.answers import Model
 from icl_lab.analyses.findings import StoredGrids
+from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import folders
@@ -26,7 +28,6 @@ RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97  # the predictions: see docs/boundary.md
 SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
-Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or rescaled -> spread of functions -> value
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
 
@@ -42,11 +43,11 @@ class Arm:
 
 def table(files: Path, store: Store) -> list[str]:
     """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
-    rows = []
+    rows, question = [], experiments.load(BOUNDS, files).question()
     for name, label in ((ERRORS, ""), (OPTIMIZER, ", published optimizer")):
         made = experiments.load(name, files)
         for preset in PRESETS:
-            reached = _reached(files, store, preset) if name == ERRORS else {}
+            reached = _reached(question, store, preset) if name == ERRORS else {}
             arms = _arms(made, store, preset, reached)
             for variant, arm in arms.items():
                 if arm.grids:
@@ -118,17 +119,17 @@ def _bound(finished: Finished, variant: str, seed: int) -> float | None:
     return float(known[1][0]) if known is not None and bool(known[1].isfinite().all()) else None
 
 
-def _reached(files: Path, store: Store, preset: str) -> dict[str, list[float]]:
+def _reached(question: AnyAnalysis | None, store: Store, preset: str) -> dict[str, list[float]]:
     """B/C of each variant, one a seed, from the study of the boundary analysis, where there is one."""
-    return {
-        variant: [max(each["largest"].values()) / next(iter(each["bound"].values())) for each in models]
-        for variant, models in _asked(files, store, preset).items()
+    known = {
+        variant: [answers.bound_and_largest(model) for model in models]
+        for variant, models in _asked(question, store, preset).items()
     }
+    return {variant: [largest / bound for bound, largest in pairs] for variant, pairs in known.items()}
 
 
-def _asked(files: Path, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
+def _asked(question: AnyAnalysis | None, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
     """Findings of the boundary analysis by variant, one a seed; empty without a study of the preset."""
-    question = experiments.load(BOUNDS, files).question()
     found = folders.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
     return answers.bounded(found) if isinstance(found, StoredGrids) else {}
 
@@ -138,9 +139,10 @@ def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence
 
     Beside them the names of the spread of functions and of the error.
     """
-    known = {preset: _asked(files, store, preset) for preset in PRESETS}
-    task = tasks.build(experiments.load(BOUNDS, files).task)
-    return {preset: models for preset, models in known.items() if models}, answers.words(task)
+    made = experiments.load(BOUNDS, files)
+    question = made.question()
+    known = {preset: _asked(question, store, preset) for preset in PRESETS}
+    return {preset: models for preset, models in known.items() if models}, answers.words(tasks.build(made.task))
 
 
 def sources(store: Store) -> str:

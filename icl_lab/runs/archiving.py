@@ -20,7 +20,7 @@ from icl_lab.runs.study_folder import RECORD, StudyRecord
 Cells = Sequence[Mapping[str, float]]
 
 ALWAYS = ("spec.json", "env.json", "history.csv", "grid.csv")
-LARGE = 60_000  # bytes from which a table of a study is kept compressed
+LARGE = 20_000  # bytes from which a table of a study is kept compressed
 READ_OUT_NUMBERS = 1024  # at most, in the last norm and the read-out: those of a vocabulary bound no answer
 
 

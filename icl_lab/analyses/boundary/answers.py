@@ -1,6 +1,6 @@
 """The bound C that the final norm and the read-out set, beside the largest answers B and the errors that C leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.capabilities import Rescalable
 
+Model = Mapping[str, Mapping[float, float]]  # metric of ``measured`` -> spread of functions -> value
 GRID = "answers"
 BOUND, REACHED = "answer-bound", "reached"  # metrics of claims
 CLAIMED = (BOUND, REACHED)
@@ -64,7 +65,7 @@ def _error(task: Task, outputs: torch.Tensor, prompt: Prompt) -> float:
     return float(task.views(task.errors(outputs, prompt), prompt)[task.headline].mean())
 
 
-def kept(found: StoredGrids) -> dict[str, dict[int, dict[str, dict[float, float]]]]:
+def kept(found: StoredGrids) -> dict[str, dict[int, Model]]:
     """Label -> seed -> metric -> spread -> value; empty of a model without a bound, or of which nothing is kept."""
     made: dict[Any, Any] = {label: {seed: {} for seed in found.seeds_of(label)} for label in found.rules}
     grid = found.grids.get(GRID)
@@ -80,7 +81,7 @@ def table(found: Findings) -> list[str]:
         for seed, known in seeds.items():
             cells = ["none", *[""] * 6]
             if known:
-                bound, largest = known["bound"][SHOWN], max(known["largest"].values())
+                bound, largest = bound_and_largest(known)
                 error, floor = known["error"][SHOWN], known["floor"][SHOWN]
                 cells = [f"{bound:.2f}", f"{largest:.2f}", f"{largest / bound:.1%}", f"{error:.3g}", f"{floor:.3g}"]
                 cells += [f"{floor / error:.0%}", f"{known['rescaled'][SHOWN]:.3g}" if "rescaled" in known else ""]
@@ -97,10 +98,15 @@ def table(found: Findings) -> list[str]:
     return [said, "", *md.head(["normalizer", "seed", "C", "B", "B/C", far, "floor", "share", "rescaled"]), *rows]
 
 
-def bounded(found: StoredGrids) -> dict[str, list[dict[str, dict[float, float]]]]:
+def bounded(found: StoredGrids) -> dict[str, list[Model]]:
     """The numbers of each model that has a bound, by label, one a seed: what the picture draws."""
     made = {label: [numbers for numbers in seeds.values() if numbers] for label, seeds in kept(found).items()}
     return {label: numbers for label, numbers in made.items() if numbers}
+
+
+def bound_and_largest(model: Model) -> tuple[float, float]:
+    """C of a model, and its largest answer B."""
+    return model["bound"][SHOWN], max(model["largest"].values())
 
 
 def words(task: Task) -> tuple[str, str]:
@@ -112,8 +118,8 @@ def sentence(found: Findings) -> str:
     """C beside B in words; empty where nothing is kept."""
     parts = []
     for label, seeds in bounded(found).items():
-        bounds = [numbers["bound"][SHOWN] for numbers in seeds]
-        shares = [100 * (max(numbers["largest"].values()) / numbers["bound"][SHOWN]) for numbers in seeds]
+        known = [bound_and_largest(model) for model in seeds]
+        bounds, shares = [bound for bound, _ in known], [100 * (largest / bound) for bound, largest in known]
         parts.append(f"`{label}` {_span(bounds)} ({_span(shares)} % of it reached)")
     return f"The final norm and the read-out bound all answers at C: {'; '.join(parts)}." if parts else ""
 

@@ -52,8 +52,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
     if not files and (drawn := index.picture(Path())) is not None:
         stale.append(str(index.PICTURE))
         if not check:
-            publish(index.PICTURE, drawn)
-            out(f"wrote {index.PICTURE}")
+            _wrote(index.PICTURE, drawn)
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
@@ -67,8 +66,12 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 
 def _publish(page: Path, text: str) -> None:
     if not page.exists() or page.read_text() != text:
-        publish(page, text.encode())
-        out(f"wrote {page}")
+        _wrote(page, text.encode())
+
+
+def _wrote(path: Path, data: bytes) -> None:
+    publish(path, data)
+    out(f"wrote {path}")
 
 
 @click.command()
