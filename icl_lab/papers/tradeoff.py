@@ -25,6 +25,7 @@ from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import own_studies
 from icl_lab.figures import scatter
+from icl_lab.files import present
 from icl_lab.files import publish_folder as save
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs import environment, study_folder
@@ -114,8 +115,10 @@ def deviants(store: Store, preset: str, task: str) -> list[Grid]:
     """The squared errors of the studies of deviants there are."""
     struck = []
     places = dict.fromkeys((store.root, own_studies(store.root)))
-    for path in sorted(path for place in places for path in place.glob("deviant-*/deviant.csv")):
-        study_folder.verify(path.parent, pictures=False)
+    for folder in sorted(folder for place in places for folder in place.glob("deviant-*/")):
+        if (path := present(folder / "deviant.csv")) is None:
+            continue
+        study_folder.verify(folder, pictures=False)
         grid = Grid.read(path)
         if grid.values("task") != [task] or grid.values("preset") != [preset] or "mse" not in grid.values("metric"):
             continue

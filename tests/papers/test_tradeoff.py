@@ -1,5 +1,6 @@
 """Far retrieval against robustness, normalizer by normalizer."""
 
+import lzma
 import math
 from itertools import product
 
@@ -74,8 +75,11 @@ def test_plain_runs_are_read_and_studies_merged(tmp_path, lab):
             for factor in (1.0, 9.0, 10.0, 60.0, 100.0, 200.0)
         ]
         who = {"task": "linear", "preset": "lite", "spec": "0", "seed": 0}
-        tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
-        study_folder.publish(StudyRecord("deviant", {}, []), lab.store.root / name, tables, {})
+        table = Grid.of(rows, ["position", "factor"], **who).csv()
+        study_folder.publish(StudyRecord("deviant", {}, []), lab.store.root / name, {"deviant.csv": table}, {})
+    plain = lab.store.root / "deviant-b" / "deviant.csv"
+    plain.with_name("deviant.csv.xz").write_bytes(lzma.compress(plain.read_bytes()))
+    plain.unlink()  # a large table is kept packed
     struck = tradeoff.deviants(lab.store, "lite", "linear")
     assert tradeoff.robustness(struck, (10, 100)) == {
         "softmax": [pytest.approx(math.log(2))],
