@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from functools import partial
 
 import pytest
@@ -226,7 +227,7 @@ def test_models_of_one_name_are_told_apart_by_their_normalizer():
 
 
 def test_without_the_harness_one_line_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "lm_eval", None)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
     convert.save(moved(), corpus(""), tmp_path / "mine")
     with pytest.raises(BadValue, match=r"pip install 'icl_lab\[eval\]'"):
         measure(BenchmarkQuestion((str(tmp_path / "mine"),), (), ("arc_easy",)), tmp_path / "kept", CPU)

@@ -1,17 +1,23 @@
 """The bound that the final norm and the read-out set on every answer, whatever the normalizer."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from icl_lab import normalizers, pipeline, tasks
+from icl_lab.evidence.archive import Archive
 from icl_lab.model.bound import answer_bound
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rescale import PairRescaling
 from icl_lab.rng import stream
 from icl_lab.runs.floor import exact_within_bound
+from icl_lab.runs.measure import draw
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
 
+RESULTS = Path(__file__).parents[2] / "results"
 NORMS = ["layer", "rms"]
 
 
@@ -125,9 +131,6 @@ def test_the_floor_is_the_error_of_exact_answers_at_the_bound(lab, tiny):
     spec = tiny("linear", "softmax")
     grid = pipeline.sweep(spec, 0, lab)
     centre, bound = lab.store.run(spec, 0).answer_bound()
-    from icl_lab import tasks
-    from icl_lab.runs.measure import draw
-
     task = tasks.build("linear")
     for sigma in (1.0, 10.0):
         prompt = draw(task, 12, spec.test, {"sigma_x": 1.0, "sigma_f": sigma})
@@ -146,32 +149,22 @@ def test_there_is_a_floor_only_where_numbers_are_bounded(lab, tiny, settings):
     assert ("floor" in metrics) is (not settings)
 
 
-@pytest.mark.slow
-def test_a_trained_model_reaches_its_bound(repository):
-    from icl_lab.tasks import build as task
-
-    model = repository
-    centre, bound = model.answer_bound()
-    prompt = task("linear").sample(stream(0, "far"), 512, 40, sigma_f=1000.0)
-    with torch.no_grad():
-        reached = (model(prompt.tokens) - centre).abs().max()
-    assert 0.97 * bound < reached <= bound * (1 + 1e-5)
-
-
 @pytest.fixture
-def repository(monkeypatch):
+def trained():
     """The stored softmax model of preset lite."""
-    from pathlib import Path
-
-    from icl_lab.evidence.archive import Archive
-    from icl_lab.runs.spec import resolve
-    from icl_lab.runs.store import Store
-
-    root = Path(__file__).parents[2] / "results"
-    run = Store(root / "none", Archive(root / "evidence")).run(resolve("linear", "softmax", "lite"), 0)
-    model = run.spec.untrained(__import__("icl_lab").tasks.build("linear"), 0)
+    run = Store(RESULTS / "none", Archive(RESULTS / "evidence")).run(resolve("linear", "softmax", "lite"), 0)
+    model = run.spec.untrained(tasks.build("linear"), 0)
     run.load_model(model)
     return model.eval()
+
+
+@pytest.mark.slow
+def test_a_trained_model_reaches_its_bound(trained):
+    centre, bound = trained.answer_bound()
+    prompt = tasks.build("linear").sample(stream(0, "far"), 512, 40, sigma_f=1000.0)
+    with torch.no_grad():
+        reached = (trained(prompt.tokens) - centre).abs().max()
+    assert 0.97 * bound < reached <= bound * (1 + 1e-5)
 
 
 def test_a_bound_of_divided_labels_is_multiplied_back(monkeypatch):
