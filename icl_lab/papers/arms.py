@@ -3,6 +3,7 @@
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -23,7 +24,8 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
-ERRORS, BOUNDS, OPTIMIZER = "boundary-bound", "boundary-values", "boundary-optimizer"  # the experiments' files
+ERRORS, BOUNDS = "boundary-bound", "boundary-values"  # the experiments' files
+TRAINED = {ERRORS: "", "boundary-optimizer": ", published optimizer"}  # experiment -> what its rows add to the preset
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97  # the predictions: see docs/boundary.md
@@ -44,7 +46,7 @@ class Arm:
 def table(files: Path, store: Store) -> list[str]:
     """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
     rows, question = [], experiments.load(BOUNDS, files).question()
-    for name, label in ((ERRORS, ""), (OPTIMIZER, ", published optimizer")):
+    for name, label in TRAINED.items():
         made = experiments.load(name, files)
         for preset in PRESETS:
             reached = _reached(question, store, preset) if name == ERRORS else {}
@@ -101,15 +103,16 @@ def _cells(arm: Arm, softmax: Arm, preset: str) -> list[str]:
 
 def curve(files: Path, store: Store) -> list[str]:
     """Returns C during training: one row a variant and preset, mean over seeds after shares of all steps."""
-    made, rows = experiments.load(ERRORS, files), []
-    for preset in PRESETS:
-        finished = Finished(made, store, preset)
-        for variant in [name for name in finished.specs if not name.endswith(RESCALED)]:
+    rows = []
+    for (name, label), preset in product(TRAINED.items(), PRESETS):
+        finished = Finished(experiments.load(name, files), store, preset)
+        for variant in [each for each in finished.specs if not each.endswith(RESCALED)]:
             spec, seeds = finished.specs[variant], sorted(finished.seeds(variant))
             histories = [store.run(spec, seed).history() for seed in seeds]
             if histories and "bound" in histories[0][-1]:
                 after = [[row_at(each, share * spec.train.steps)["bound"] for each in histories] for share in SHARES]
-                rows.append([f"`{preset}`", variant, str(len(seeds)), *(f"{fmean(bounds):.1f}" for bounds in after)])
+                means = [f"{fmean(bounds):.1f}" for bounds in after]
+                rows.append([f"`{preset}{label}`", variant, str(len(seeds)), *means])
     return md.table(["preset", "model", "seeds", *(f"{100 * share:g} %" for share in SHARES)], rows)
 
 

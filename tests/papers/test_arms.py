@@ -100,6 +100,15 @@ def test_the_curve_of_the_bound_ends_at_the_bound(repository):
 
 
 @pytest.mark.slow
+def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
+    """Rows of every experiment that trains are in both tables, each with its own words behind the preset."""
+    plain = arms.curve(EXPERIMENTS, repository)[2:]
+    monkeypatch.setattr(arms, "TRAINED", {"boundary-optimizer": ", published", arms.ERRORS: ", again"})
+    assert arms.curve(EXPERIMENTS, repository)[-len(plain) :] == [row.replace("` |", ", again` |") for row in plain]
+    assert any(row.startswith("| `nano, again` | softmax |") for row in arms.table(EXPERIMENTS, repository))
+
+
+@pytest.mark.slow
 def test_all_sizes_are_pictured_below_their_bounds(repository):
     sizes, words = arms.pictured(EXPERIMENTS, repository)
     assert list(sizes)[:2] == ["nano", "deep2"]
