@@ -22,7 +22,7 @@ class Board:
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), time.monotonic()
-        self._before: dict[int, int] | None = None  # steps that a run had when it was first seen, by its number
+        self._before: dict[int, float] | None = None  # steps that a run had when it was first seen, by its number
         self._whole: Any = None
         self._rows: dict[int, tuple[int, Any]] = {}  # row and bar, by the number of a run
         self._drawn = -REDRAWN
@@ -63,9 +63,9 @@ class Board:
             self._before, known = {}, {"at work", "done"}
         for number, each in enumerate(jobs):
             if each.state in known:
-                self._before.setdefault(number, each.step)
-        worked = [each.step - self._before.get(n, 0) for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
-        rest = sum(each.size - each.step for each in jobs if not each.over)
+                self._before.setdefault(number, _done(each))
+        worked = [_done(each) - self._before.get(n, 0) for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
+        rest = sum(each.size - _done(each) for each in jobs if not each.over)
         done, passed = sum(worked), time.monotonic() - self._began
         return rest * passed / done if done > 0 and rest else None
 
@@ -85,7 +85,7 @@ class Board:
                 row = next(row for row in range(1, rows + 1) if row not in taken)
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
-                _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}")
+                _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}{_tested(each)}")
         _show(self._whole, sum(each.step for each in jobs), self.summary(jobs))
 
 
@@ -104,9 +104,27 @@ def _where(job: Job) -> str:
     return f"{' starting' if job.state == 'starting' else ''}{at}{again}"
 
 
+def _done(job: Job) -> float:
+    """Steps that are done; the test counts as the last of them."""
+    status = job.status
+    if job.over or status is None or status.stage == "train":
+        return job.step
+    return job.step + status.done / max(1, status.total)
+
+
+def _trained(job: Job) -> str:
+    return f", {100 * job.step // max(1, job.size)} %"
+
+
+def _tested(job: Job) -> str:
+    """How far its test is; empty before."""
+    status = job.status
+    return f", test {status.done} of {status.total}" if status is not None and status.stage == "test" else ""
+
+
 def _named(jobs: Sequence[Job]) -> str:
     """The runs at work, the first few by name."""
     busy = [each for each in jobs if each.state in BUSY]
-    told = [f"{each.name}{_where(each)}, {100 * each.step // max(1, each.size)} %" for each in busy[:NAMED]]
+    told = [f"{each.name}{_where(each)}{_tested(each) or _trained(each)}" for each in busy[:NAMED]]
     more = [f"{len(busy) - NAMED} more"] if len(busy) > NAMED else []
     return f"; at work: {'; '.join(told + more)}" if told else ""

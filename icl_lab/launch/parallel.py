@@ -26,10 +26,11 @@ from icl_lab.evidence.archive import Archive
 from icl_lab.launch.tracking import Tracking
 from icl_lab.parts import outside
 from icl_lab.progress import Tick, silent
-from icl_lab.runs import environment, status
+from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.status import Status, read_status
 from icl_lab.runs.store import Store
 
 RETRIES = 2  # of a run whose worker died
@@ -99,6 +100,7 @@ class Job:
     attempts: int = 0
     place: str = ""  # host name, where that is not this machine
     reason: str = ""  # why it is not done
+    status: Status | None = None  # that of its worker
 
     @property
     def over(self) -> bool:
@@ -120,8 +122,8 @@ class Worker(Protocol):
     def ending(self) -> Ending | None:
         """Return how it ended; None while it works."""
 
-    def step(self) -> int | None:
-        """Return how many training steps are done; None before the first word of it."""
+    def status(self) -> Status | None:
+        """Return the progress of its training or test; None before the first word of it."""
 
     def place(self) -> str:
         """Return the host name; empty on this machine."""
@@ -206,13 +208,15 @@ def _start(waiting: deque[Job], running: dict[int, tuple[Job, Worker]], engine: 
             waiting.append(job)
             continue
         running[free.pop(0)] = job, attempt
-        job.state, job.attempts = "starting", job.attempts + 1
+        job.state, job.status, job.attempts = "starting", None, job.attempts + 1
 
 
 def _look(job: Job, attempt: Worker) -> None:
-    step = attempt.step()
-    if step is not None:  # while it is tested, one step is left
-        job.state, job.step, job.place = "at work", min(step, job.size - 1), attempt.place()
+    found = attempt.status()
+    if found is not None:
+        job.state, job.status, job.place = "at work", found, attempt.place()
+        # While it is tested, one step is left.
+        job.step = job.size - 1 if found.stage == "test" else min(found.done, job.size - 1)
 
 
 def _again(job: Job, ending: Ending, asked: bool, say: Say) -> bool:
@@ -251,7 +255,7 @@ class Process:
     # Not multiprocessing: its children import the program's main module, so that a script which calls icl.sweep with
     # jobs=2 and has no `if __name__ == "__main__"` would begin again in each of them.
     def __init__(self, orders: Orders) -> None:
-        self._folder, self._steps = orders.run().folder, orders.spec.train.steps
+        self._folder = orders.run().folder
         self._end: Ending | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         with tempfile.TemporaryFile() as told:
@@ -274,10 +278,9 @@ class Process:
                 self._end = Ending("lost", signal.Signals(-code).name)
         return self._end
 
-    def step(self) -> int | None:
-        """Return the steps that are done, as the run's folder tells."""
-        found = status.read_status(self._folder)
-        return None if found is None else found.done if found.stage == "train" else self._steps
+    def status(self) -> Status | None:
+        """Return the progress that the run's folder tells."""
+        return read_status(self._folder)
 
     def place(self) -> str:
         """Return nothing: it is this machine."""

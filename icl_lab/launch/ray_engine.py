@@ -10,7 +10,6 @@ import importlib.metadata
 import os
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from icl_lab.parts.import_target import is_path
 from icl_lab.runs import manifest, reuse
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
 from icl_lab.runs.run import SPEC, TRAINED, Run
+from icl_lab.runs.status import Status
 
 OFTEN = 2.0  # seconds between two words of a task, and two looks at them
 PICTURES = (".png", ".svg", ".pdf")  # drawn where the results folder is
@@ -41,20 +41,20 @@ Answer = tuple[Ending, Files, set[str]]  # what was made, and the names of files
 
 
 class Notes:
-    """The actor on this machine's node: tasks note their steps, and read whether they are to stop."""
+    """The actor on this machine's node: tasks note their progress, and read whether they are to stop."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, tuple[int, str]] = {}
+        self._known: dict[int, tuple[Status, str]] = {}
         self._stopping = False
 
-    def note(self, number: int, step: int, host: str) -> bool:
-        """Note the step of a task; returns whether it is to stop."""
-        self._steps[number] = step, host
+    def note(self, number: int, status: Status, host: str) -> bool:
+        """Note the progress of a task; returns whether it is to stop."""
+        self._known[number] = status, host
         return self._stopping
 
-    def read(self) -> dict[int, tuple[int, str]]:
-        """Return step and host name of each task."""
-        return self._steps
+    def read(self) -> dict[int, tuple[Status, str]]:
+        """Return progress and host name of each task."""
+        return self._known
 
     def stop(self) -> None:
         """Let every task end at its next step, with a checkpoint."""
@@ -95,10 +95,10 @@ class _Word:
 
     def __init__(self, number: int, notes: Any) -> None:
         self._number, self._notes, self._host = number, notes, socket.gethostname()
-        self._step, self._said, self._answer, self._stop = 0, -OFTEN, None, False
+        self._status, self._said, self._answer, self._stop = Status("train", 0, 0), -OFTEN, None, False
 
     def tick(self, stage: str, done: int, total: int, note: str) -> None:
-        self._step = done if stage == "train" else sys.maxsize
+        self._status = Status("train" if stage == "train" else "test", done, total)
 
     def stopping(self) -> bool:
         import ray
@@ -106,7 +106,7 @@ class _Word:
         if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
             self._stop, self._answer = self._stop or ray.get(self._answer), None
         if self._answer is None and time.monotonic() - self._said >= OFTEN:
-            self._said, self._answer = time.monotonic(), self._notes.note.remote(self._number, self._step, self._host)
+            self._said, self._answer = time.monotonic(), self._notes.note.remote(self._number, self._status, self._host)
         return self._stop
 
 
@@ -122,7 +122,7 @@ class Cluster:
         # One call a process: the parts from outside that it imports are those of one task.
         how = {"num_cpus": threads, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 1}
         self.task = ray.remote(**how)(execute)
-        self._read, self._steps, self._number = -OFTEN, dict[int, tuple[int, str]](), 0
+        self._read, self._known, self._number = -OFTEN, dict[int, tuple[Status, str]](), 0
 
     def start(self, orders: Orders, slot: int) -> "RayTask | None":
         """Hand a run to the cluster; None where another process holds it just now."""
@@ -134,12 +134,12 @@ class Cluster:
         self._number += 1
         return RayTask(self, self._number, orders, run, held)
 
-    def steps(self) -> Mapping[int, tuple[int, str]]:
-        """Return step and host name of each task, looked up every few seconds."""
+    def known(self) -> Mapping[int, tuple[Status, str]]:
+        """Return progress and host name of each task, looked up every few seconds."""
         if time.monotonic() - self._read >= OFTEN:
             self._read = time.monotonic()
-            self._steps = self.ray.get(self.notes.read.remote())
-        return self._steps
+            self._known = self.ray.get(self.notes.read.remote())
+        return self._known
 
 
 class RayTask:
@@ -170,18 +170,18 @@ class RayTask:
                 self._held.close()
         return self._end
 
-    def step(self) -> int | None:
-        """Return the steps that are done, as the task noted them."""
-        return self._cluster.steps().get(self._number, (None, ""))[0]
+    def status(self) -> Status | None:
+        """Return the progress that the task noted."""
+        return self._cluster.known().get(self._number, (None, ""))[0]
 
     def place(self) -> str:
         """Return the host name of its node."""
-        return self._cluster.steps().get(self._number, (None, ""))[1]
+        return self._cluster.known().get(self._number, (None, ""))[1]
 
     def stop(self) -> None:
         """Let it end at its next step; one that has not begun is taken back."""
         self._cluster.notes.stop.remote()
-        if self._end is None and self.step() is None:
+        if self._end is None and self.status() is None:
             self._cluster.ray.cancel(self._answer)
 
     def kill(self) -> None:

@@ -197,6 +197,7 @@ def measure(
     """
     shifts, first = test.shifts(), next(iter(subjects))
     result = Measured([], [], Errors([*(axis for axis in test.axes if axis != "length"), "length"]))
+    tick(0, len(shifts))  # the first shift of a large model takes minutes
     for done, shift in enumerate(shifts):
         # The published set is what it is: it has no second, balanced one.
         for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():

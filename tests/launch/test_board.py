@@ -10,6 +10,7 @@ import pytest
 from icl_lab.launch import board
 from icl_lab.launch.board import ROWS, Board
 from icl_lab.launch.parallel import Job
+from icl_lab.runs.status import Status
 
 
 class Screen(io.StringIO):
@@ -48,6 +49,25 @@ def test_a_log_gets_a_line_a_minute(clock, capsys):
         "2 of 5 runs over, 1 of them not finished; at work: linear | ssa | seed 2 at gpu2, attempt 2, 50 %; "
         "linear | ssa | seed 3 starting at gpu1, 0 %"
     )
+
+
+def test_a_test_is_told_by_its_shifts(clock, capsys):
+    job = Job("one", 100, None, "at work", 99, 1, status=Status("test", 7, 11))
+    with Board() as told:
+        clock.time = 100
+        told([job])
+    assert capsys.readouterr().err == "0 of 1 runs over; at work: one, test 7 of 11\n"
+
+
+def test_the_time_left_of_tests_is_that_of_their_shifts(clock):
+    job, told = Job("one", 100, None, "starting"), Board()
+    assert told._left([job]) is None
+    job.state, job.step, job.status = "at work", 99, Status("test", 1, 11)
+    assert told._left([job]) is None
+    clock.time, job.status = 10.0, Status("test", 6, 11)
+    assert told._left([job]) == pytest.approx(10.0)
+    job.state, job.step = "done", 100
+    assert told._left([job]) is None
 
 
 def test_the_time_left_is_that_of_the_pace_so_far(clock):

@@ -14,6 +14,7 @@ import pytest
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import parallel
 from icl_lab.launch.parallel import RETRIES, Ending, Job, Orders, Processes
+from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,7 @@ class Scripted:
     def __init__(self, jobs, **script):
         self.jobs, self.script = jobs, {name: list(endings) for name, endings in script.items()}
         self.started, self.stopped, self.killed, self.working, self.most = [], [], [], set(), 0
+        self.status = Status("train", 5, 5)
 
     def start(self, orders, slot):
         ending = self.script[orders].pop(0)
@@ -53,8 +55,8 @@ class ScriptedAttempt:
         self.engine.working.discard(self.name)
         return self.end
 
-    def step(self):
-        return 5
+    def status(self):
+        return self.engine.status
 
     def place(self):
         return "far"
@@ -92,10 +94,23 @@ def test_one_run_that_dies_or_fails_costs_no_other():
     assert all(job.over and job.step == job.size for job in jobs.values())
 
 
-def test_a_run_at_work_has_a_step_left():
-    seen = []
-    execute(Scripted(1, a=[DONE]), watch=lambda jobs: seen.extend((job.state, job.step, job.place) for job in jobs))
-    assert ("at work", 2, "far") in seen
+@pytest.mark.parametrize("status", [Status("train", 5, 5), Status("test", 1, 9)])
+def test_a_run_at_work_has_a_step_left(status):
+    seen, engine = [], Scripted(1, a=[DONE])
+    engine.status = status
+    execute(engine, watch=lambda jobs: seen.extend((job.state, job.step, job.place, job.status) for job in jobs))
+    assert ("at work", 2, "far", status) in seen
+
+
+def test_a_run_that_is_done_again_has_no_status_of_the_worker_before():
+    seen, engine = [], Scripted(1, a=[LOST, DONE])
+
+    def watch(jobs):
+        seen.extend((job.state, job.attempts, job.status) for job in jobs)
+        engine.status = None  # the second worker has said nothing
+
+    execute(engine, watch=watch)
+    assert ("starting", 2, None) in seen
 
 
 def test_a_stop_is_told_once_and_what_has_not_begun_is_left():

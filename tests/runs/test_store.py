@@ -561,7 +561,7 @@ def test_a_stop_between_two_shifts_keeps_the_model(tiny, lab):
     asked = []
 
     def tick(stage, done, total, note):
-        if stage == "sweep":
+        if stage == "sweep" and done:
             asked.append(done)
 
     stopped = type(lab)(lab.store, lab.device, lab.said.append, tick, lambda: bool(asked))
