@@ -117,7 +117,7 @@ def _trained(job: Job) -> str:
 
 
 def _tested(job: Job) -> str:
-    """How far its test is; empty before."""
+    """Words about the progress of its test; empty before."""
     status = job.status
     return f", test {status.done} of {status.total}" if status is not None and status.stage == "test" else ""
 

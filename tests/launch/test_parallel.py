@@ -102,7 +102,7 @@ def test_a_run_at_work_has_a_step_left(status):
     assert ("at work", 2, "far", status) in seen
 
 
-def test_a_run_that_is_done_again_has_no_status_of_the_worker_before():
+def test_a_run_done_again_forgets_the_status_before():
     seen, engine = [], Scripted(1, a=[LOST, DONE])
 
     def watch(jobs):
