@@ -74,7 +74,7 @@ def basis(files: Path, store: Store) -> str:
 
     Empty where the evidence is not all, since the results folder has runs or studies of its own.
     """
-    return "" if store.archive is None or _has_any_own(store) else _basis(files, store.archive)
+    return "" if store.archive is None or _own_places(store) else _basis(files, store.archive)
 
 
 def _basis(files: Path, archive: Archive) -> str:
@@ -85,8 +85,9 @@ def _basis(files: Path, archive: Archive) -> str:
     return sha256(json.dumps([VERSION, sums]).encode())[:16]
 
 
-def _has_any_own(store: Store) -> bool:
-    return any((store.root / name).exists() for name in (RUNS, f"{OWN}/experiments"))
+def _own_places(store: Store) -> list[Path]:
+    """Folders of own runs and own studies that there are."""
+    return [place for name in (RUNS, f"{OWN}/experiments") if (place := store.root / name).exists()]
 
 
 def _has_own(name: str, task: str, store: Store, preset: str) -> bool:
@@ -116,7 +117,7 @@ def everything(
     recorded, known = stored(store), claims.recorded_basis(store)
     there, found, remarks = [preset for preset in presets if store.has(preset)], list[Row](), dict[str, list[str]]()
     unchanged = store.archive is not None and known == _basis(files, store.archive)
-    if unchanged and not _has_any_own(store):
+    if unchanged and not _own_places(store):
         return [row for (_, preset), rows in recorded.items() if preset in there for row in rows], {}
     costs = {preset: cost.Costs(store, preset) for preset in there}
     for name in counted(experiments.names(files), "judging claims", tick, str):
@@ -165,8 +166,14 @@ def judged(entries: Iterable[JudgedClaim]) -> list[dict[str, str]]:
 def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: Tick = silent) -> dict[str, str]:
     """Judges all claims at all scales at which there are runs, and returns the record's files; trains nothing.
 
-    The correlation of seeds within a block is measured on the same claims, and enters their intervals.
+    The correlation of seeds within a block is measured on the same claims, and enters their intervals. Raises
+    ``RunFailed`` where nothing is stored, and where own runs or studies would be mixed with the evidence.
     """
+    if store.archive is not None and (own := _own_places(store)):
+        raise RunFailed(
+            f"{own[0]} is your own: the record is of the evidence alone. Take what is there into the evidence "
+            "(evidence add, evidence add-studies), or move it away."
+        )
     here = [preset for preset in presets if store.has(preset)]
     entries = _judged_at(here, files, store, 0.0, tick)
     if not entries:

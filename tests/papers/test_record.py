@@ -96,6 +96,13 @@ def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp
     assert record.basis(EXPERIMENTS, repository) == ""
 
 
+@pytest.mark.parametrize("own", ["runs", "own/experiments"])
+def test_own_results_are_not_mixed_into_the_record(repository, own):
+    (repository.root / own).mkdir(parents=True)
+    with pytest.raises(RunFailed, match=f"{own} is your own: the record is of the evidence alone"):
+        record.written(EXPERIMENTS, repository)
+
+
 def test_a_basis_that_is_none_is_said(tmp_path):
     (tmp_path / "evidence").mkdir()
     (tmp_path / claims.BASIS).write_text("basis,correlation\nx,much\n")
