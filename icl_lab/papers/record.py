@@ -85,6 +85,10 @@ def _basis(files: Path, archive: Archive) -> str:
     return sha256(json.dumps([VERSION, sums]).encode())[:16]
 
 
+def _beside_evidence(store: Store) -> bool:
+    return store.archive is not None and store.root == store.archive.root.parent
+
+
 def _own_places(store: Store) -> list[Path]:
     """Folders of own runs and own studies that there are."""
     return [place for name in (RUNS, f"{OWN}/experiments") if (place := store.root / name).exists()]
@@ -93,7 +97,7 @@ def _own_places(store: Store) -> list[Path]:
 def _has_own(name: str, task: str, store: Store, preset: str) -> bool:
     """True if the results folder has runs of the experiment's task at a preset, or a study of the experiment."""
     places = [f"{RUNS}/{task.partition(':')[0]}*/*/{preset}-*", f"{OWN}/experiments/{name}-{preset}*"]
-    if store.archive is None or store.root != store.archive.root.parent:
+    if not _beside_evidence(store):
         places.append(f"experiments/{name}-{preset}*")
     return any(next(store.root.glob(place), None) is not None for place in places)
 
@@ -167,9 +171,9 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: T
     """Judges all claims at all scales at which there are runs, and returns the record's files; trains nothing.
 
     The correlation of seeds within a block is measured on the same claims, and enters their intervals. Raises
-    ``RunFailed`` where nothing is stored, and where own runs or studies would be mixed with the evidence.
+    ``RunFailed`` where nothing is stored, and where own runs or studies beside the evidence would be mixed into it.
     """
-    if store.archive is not None and (own := _own_places(store)):
+    if _beside_evidence(store) and (own := _own_places(store)):
         raise RunFailed(
             f"{own[0]} is your own: the record is of the evidence alone. Take what is there into the evidence "
             "(evidence add, evidence add-studies), or move it away."

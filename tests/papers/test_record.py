@@ -97,10 +97,11 @@ def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp
 
 
 @pytest.mark.parametrize("own", ["runs", "own/experiments"])
-def test_own_results_are_not_mixed_into_the_record(repository, own):
-    (repository.root / own).mkdir(parents=True)
+def test_own_results_are_not_mixed_into_the_record(tmp_path, own):
+    (tmp_path / own).mkdir(parents=True)
+    shutil.copytree(ROOT / "results" / "evidence", tmp_path / "evidence", copy_function=os.link)
     with pytest.raises(RunFailed, match=f"{own} is your own: the record is of the evidence alone"):
-        record.written(EXPERIMENTS, repository)
+        record.written(EXPERIMENTS, Store(tmp_path, Archive(tmp_path / "evidence")))
 
 
 def test_a_basis_that_is_none_is_said(tmp_path):
