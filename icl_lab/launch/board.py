@@ -86,7 +86,7 @@ class Board:
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
                 _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}{_tested(each)}")
-        _show(self._whole, sum(each.step for each in jobs), self.summary(jobs))
+        _show(self._whole, sum(map(_done, jobs)), self.summary(jobs))
 
 
 def _bar(total: int, row: int, form: str) -> Any:

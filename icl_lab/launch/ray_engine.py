@@ -65,7 +65,7 @@ def execute(orders: Orders, files: Files, parts: Files, version: str, number: in
     """Do a run in scratch on a node of the same ``version``; returns how it ended, and what has become of its files."""
     if version != _version():
         return Ending("failed", f"{socket.gethostname()} has {_version()}; here it is {version}"), {}, set()
-    word = _Word(number, notes)
+    report = _Report(number, notes)
     with tempfile.TemporaryDirectory(prefix="icl-lab-") as scratch:
         for name, data in parts.items():
             publish(Path(scratch) / "imports" / name, data)
@@ -74,7 +74,7 @@ def execute(orders: Orders, files: Files, parts: Files, version: str, number: in
         for name, data in files.items():
             publish(folder / name, data)
         try:
-            here.execute(word.stopping, word.tick)
+            here.execute(report.stopping, report.tick)
             ending = Ending("done")
         except Stopped as reason:
             ending = Ending("stopped", str(reason))
@@ -90,7 +90,7 @@ def execute(orders: Orders, files: Files, parts: Files, version: str, number: in
         )
 
 
-class _Word:
+class _Report:
     """Progress report of a task to the notes; it waits for no answer."""
 
     def __init__(self, number: int, notes: Any) -> None:
