@@ -86,14 +86,14 @@ class Board:
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
                 _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}{_tested(each)}")
-        _show(self._whole, sum(map(_done, jobs)), self.summary(jobs))
+        _show(self._whole, sum(_done(each) for each in jobs), self.summary(jobs))
 
 
 def _bar(total: int, row: int, form: str) -> Any:
     return tqdm(total=total, file=sys.stderr, position=row, leave=not row, bar_format=form)
 
 
-def _show(bar: Any, done: int, text: str) -> None:
+def _show(bar: Any, done: float, text: str) -> None:
     bar.n = done
     bar.set_description_str(text, refresh=True)
 
