@@ -123,12 +123,12 @@ def tell_changes(runs: Sequence[Run], say: Say) -> None:
 
 
 def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
-    """Says, where runs are several, how many there are, how many are done, and how long the rest takes in total."""
+    """Says, where runs are several, how many there are, how many are done, and how long the rest takes."""
     if len(runs) < 2:
         return
     left = [run for run in runs if not clock.done(run)]
     rest = (
-        f"; about {duration(_together(left, clock, jobs))} in total{f', {jobs} at once' * (jobs > 1)}" if left else ""
+        f"; about {duration(_together(left, clock, jobs))} left{f', {jobs} at once' * (jobs > 1)}" if left else ""
     )
     say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished{rest}")
 

@@ -109,9 +109,9 @@ def test_several_runs_are_announced_in_total(tiny, lab, second_each):
     said = lab.said
     said.clear()
     announce_all(runs, Clock(lab.device), lab.say)
-    assert said.pop() == "6 runs, 1 of them finished; about 5 min in total"
+    assert said.pop() == "6 runs, 1 of them finished; about 5 min left"
     announce_all(runs, Clock(lab.device), lab.say, jobs=2)
-    assert said.pop().endswith("about 2 min in total, 2 at once")
+    assert said.pop().endswith("about 2 min left, 2 at once")
     announce_all(runs[:1], Clock(lab.device), lab.say)
     assert said == []
     announce_all([runs[0], runs[0]], Clock(lab.device), lab.say)
@@ -121,7 +121,7 @@ def test_several_runs_are_announced_in_total(tiny, lab, second_each):
 def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each):
     runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert "about 60 s in total" in lab.said[-1]
+    assert "about 60 s left" in lab.said[-1]
     launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False))
     assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 60 s one after another."
     launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False, jobs=2))
@@ -132,7 +132,7 @@ def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each)
 def test_a_training_that_is_tested_in_two_ways_is_one_training(tiny, lab, second_each):
     runs = [lab.store.run(spec, 0) for spec in (tiny(), tiny("linear", "softmax", "test.prompts=32"))]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert "about 60 s in total" in lab.said[-1]
+    assert "about 60 s left" in lab.said[-1]
     trained(runs[0], lab)
     assert [Clock(lab.device)(run)[0] for run in runs] == [0, 0]
     announce(runs[1], lab, Clock(lab.device))
@@ -209,7 +209,7 @@ def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
     assert Clock(lab.device, tested=False)(run)[0] == 100
     runs = [run, run.swapped("ssa"), lab.store.run(tiny("linear", "ssa"), 0)]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert lab.said[-1].endswith("about 4 min in total")  # two trainings, three tests: 221 s
+    assert lab.said[-1].endswith("about 4 min left")  # two trainings, three tests: 221 s
     trained(run, lab)
     assert Clock(lab.device)(run) == (7.0, 0, 0)
     announce(run, lab, Clock(lab.device))
