@@ -127,9 +127,7 @@ def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> 
     if len(runs) < 2:
         return
     left = [run for run in runs if not clock.done(run)]
-    rest = (
-        f"; about {duration(_together(left, clock, jobs))} left{f', {jobs} at once' * (jobs > 1)}" if left else ""
-    )
+    rest = f"; about {duration(_together(left, clock, jobs))} left{f', {jobs} at once' * (jobs > 1)}" if left else ""
     say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished{rest}")
 
 

@@ -159,6 +159,31 @@ class GPT2(nn.Module):
         see = unseen if watch is None else _watching(watch)
         return self.forward_tensors(tokens, self.visible(tokens.shape[1], tokens.device), where, see, answers)
 
+    def answer_queries(self, context: Tensor, queries: Tensor) -> Tensor:
+        """Answers (b q c) to queries (b q w), each asked by itself right after the context (b t w) that they share.
+
+        One pass reads the context once: a query sees it and itself, at the place and in the role of the token that
+        comes next. The answers are those to q prompts of t + 1 tokens, to rounding, where ``queries_apart``.
+        """
+        t, device = context.shape[1], context.device
+        step = 1 if self.roles is None else len(self.roles)  # tokens of other roles stand between, seen by none
+        asked = queries.new_zeros(len(queries), step * queries.shape[1], queries.shape[2])
+        asked[:, ::step] = queries
+        places = self.places(t + 1, None, device)
+        where = torch.cat((places[:t], places[t:].expand(asked.shape[1])))
+        visible = torch.eye(len(where), dtype=torch.bool, device=device)
+        visible[:t, :t], visible[t:, :t] = self.visible(t, device), True
+        return self.forward_tensors(torch.cat((context, asked), 1), visible, where)[:, t::step]
+
+    @property
+    def queries_apart(self) -> bool:
+        """True if ``answer_queries`` answers as one prompt a query does.
+
+        It does not where a rule of attention counts places in the order of the tokens, where an answer depends on later
+        tokens, or where prompts are rescaled.
+        """
+        return self.prefix_consistent and self.rescaling is None and not any(rule.ordered for rule in self.rules)
+
     def trace(
         self,
         prompt: Tensor | Prompt,

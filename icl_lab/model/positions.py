@@ -81,7 +81,7 @@ class Learned(Positions):
         self.table = nn.Parameter(torch.zeros(rows, d))
 
     def place(self, x: Tensor, where: Tensor) -> Tensor:
-        return x + self.table[where] if self.random else x + self.table[: where.shape[0]]
+        return x + self.table[where]
 
     def turn(self, q: Tensor, k: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
         return q, k

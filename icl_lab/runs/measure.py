@@ -24,6 +24,7 @@ TEST_SEED = 0  # not the training seed: all models, of all seeds, meet the same 
 BLOCK = 64  # prompts of one address, so that asking for more prompts keeps the first ones
 NOT_FINITE = "not-finite"  # the metric that marks a cell
 FLOOR = "floor"  # the metric of a model's bound: the headline of the exact answer, clipped to the bound
+QUERIES = 64  # that one pass asks after a context
 MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small enough to be kind to the caches
 
 
@@ -168,13 +169,15 @@ class Errors:
 class Subject:
     """A predictor to be measured, whether one pass at the greatest length serves all, and the bytes a prompt takes.
 
-    ``exact_within_bound`` gives the exact answers clipped to the bound of a model, where it has one.
+    ``exact_within_bound`` gives the exact answers clipped to the bound of a model, where it has one; ``answer_queries``
+    the answers (b q c) to queries (b q w) after a context (b t w), where one pass can read the context for all of them.
     """
 
     predict: Predictor
     one_pass: bool = True
     bytes_of: Callable[[int], float] = lambda t: 200.0 * t * t
     exact_within_bound: Predictor | None = None
+    answer_queries: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 @torch.no_grad()
@@ -291,6 +294,23 @@ def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) ->
 def predict(subject: Subject, prompt: Prompt) -> Tensor:
     """Returns the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
     return torch.cat([subject.predict(piece).cpu() for piece in fitting(prompt, subject.bytes_of)])
+
+
+@torch.no_grad()
+def predict_at(subject: Subject, prompt: Prompt, at: int, alike: int) -> Tensor:
+    """Returns the outputs (b c) at token ``at``, on the CPU, of prompts (b t w).
+
+    Of these, ``alike`` in a row have all tokens before it in common, which a model reads once where it can.
+    """
+    if subject.answer_queries is None:
+        return predict(subject, prompt)[:, at]
+    groups = prompt.tokens.view(-1, alike, *prompt.tokens.shape[1:])
+    several, found = max(1, int(MEMORY / subject.bytes_of(at + 2 * QUERIES))), list[Tensor]()
+    for begin in range(0, len(groups), several):
+        context, queries = groups[begin : begin + several, 0, :at], groups[begin : begin + several, :, at]
+        parts = [subject.answer_queries(context, queries[:, k : k + QUERIES]).cpu() for k in range(0, alike, QUERIES)]
+        found.append(torch.cat(parts, 1))
+    return torch.cat(found).flatten(0, 1)
 
 
 def broken(outputs: Tensor, prompt: Prompt) -> Tensor:

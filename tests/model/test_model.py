@@ -8,6 +8,7 @@ from icl_lab.errors import BadValue
 from icl_lab.model import positions
 from icl_lab.model.blocks import MLP
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
+from icl_lab.rescale import PairRescaling
 from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
@@ -314,3 +315,51 @@ def test_equal_to_hugging_face_on_the_same_weights():
         x = tokens(b=3, t=50)
         hidden = theirs(inputs_embeds=ours.read_in(x)).last_hidden_state
         assert (ours.read_out(hidden) - ours(x)).abs().max() < 1e-5
+
+
+def one_by_one(model, context, queries):
+    """Answers to queries, a prompt each."""
+    asked = [torch.cat((context, queries[:, [q]]), 1) for q in range(queries.shape[1])]
+    return torch.stack([model(prompt)[:, -1] for prompt in asked], 1)
+
+
+def queries_of(model, t):
+    """Answers to six queries after t tokens, together and one by one, of a model that has left its start."""
+    rng = stream(0, "queries")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn(p.shape, generator=rng))
+        context, queries = torch.randn(3, t, 1, generator=rng), 3 * torch.randn(3, 6, 1, generator=rng)
+        return model.answer_queries(context, queries), one_by_one(model, context, queries)
+
+
+@pytest.mark.parametrize("name", normalizers.names())
+def test_queries_of_one_context_are_answered_at_once(name):
+    model = build(name, positions="none")
+    ordered = any(rule.ordered for rule in model.rules)
+    assert model.queries_apart is not ordered
+    if not ordered:
+        torch.testing.assert_close(*queries_of(model, 9), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("roles", ["shared", "tagged"])
+@pytest.mark.parametrize("t", [7, 8])
+def test_queries_stand_at_their_place_and_in_their_role(code, roles, t):
+    model = build(positions=code, roles=roles)
+    assert model.queries_apart
+    torch.testing.assert_close(*queries_of(model, t), rtol=1e-4, atol=1e-5)
+
+
+def test_queries_stand_apart_only_where_nothing_else_counts():
+    assert not build(mask="full").queries_apart
+    assert not build(positions="rotary:ntk=yes").queries_apart
+    model = build()
+    model.rescaling = PairRescaling("labels")
+    assert not model.queries_apart
+
+
+def test_a_query_after_the_last_place_is_refused():
+    model = build(positions="learned:rows=8")
+    with pytest.raises(BadValue, match="9 tokens do not fit into the 8 places"):
+        model.answer_queries(tokens(t=8), tokens(t=3))

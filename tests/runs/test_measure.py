@@ -9,7 +9,20 @@ from icl_lab import published, tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
-from icl_lab.runs.measure import BLOCK, Errors, Subject, broken, draw, influences, judged, measure, shares, summary
+from icl_lab.runs import measure as measuring
+from icl_lab.runs.measure import (
+    BLOCK,
+    Errors,
+    Subject,
+    broken,
+    draw,
+    influences,
+    judged,
+    measure,
+    predict_at,
+    shares,
+    summary,
+)
 from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.spec import resolve
 
@@ -42,6 +55,27 @@ def test_one_pass_gives_the_numbers_of_one_pass_a_length(choice, attn):
     assert len(both[0]) == len({key[-1] for key in both[0]}) * 2 ** len(task.training) * 3
     for key, value in both[0].items():
         assert value == pytest.approx(both[1][key], rel=1e-5, abs=1e-5), key
+
+
+def test_prompts_of_one_context_are_answered_alike(monkeypatch):
+    """Contexts and queries in pieces of any size, the last ones smaller; a model, and one that cannot."""
+    task = tasks.build("linear")
+    model, rng = model_for(task, "ssa"), stream(0, "alike")
+    x = torch.cat((torch.randn(3, 1, 5, generator=rng).expand(-1, 7, -1), torch.randn(3, 7, 1, generator=rng)), 2)
+    prompt, predict = task.on_line(x.flatten(0, 1), 2.0, 1.0), lambda prompt: model(prompt.tokens)
+    plain = predict_at(Subject(predict), prompt, 10, 7)
+    assert plain.shape == (21, 1)
+    for queries, room in ((64, 100), (3, 2)):
+        monkeypatch.setattr(measuring, "QUERIES", queries)
+        asked = []
+
+        def ask(context, queries, asked=asked):
+            asked.append((len(context), queries.shape[1]))
+            return model.answer_queries(context, queries)
+
+        subject = Subject(predict, bytes_of=lambda t, room=room: measuring.MEMORY / room, answer_queries=ask)
+        torch.testing.assert_close(predict_at(subject, prompt, 10, 7), plain, rtol=1e-4, atol=1e-5)
+        assert asked == ([(3, 7)] if queries == 64 else [(2, 3), (2, 3), (2, 1), (1, 3), (1, 3), (1, 1)])
 
 
 def test_lengths_ascend_however_they_are_written():

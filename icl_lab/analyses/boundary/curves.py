@@ -18,7 +18,7 @@ from icl_lab.analyses.findings import Row
 from icl_lab.comparison.given import Array
 from icl_lab.parts.registry import require
 from icl_lab.rng import stream
-from icl_lab.runs.measure import TEST_SEED, Subject, predict
+from icl_lab.runs.measure import TEST_SEED, Subject, predict_at
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.capabilities import HasLines
 
@@ -88,8 +88,8 @@ def extrapolate(
     query = torch.from_numpy((truth - line.intercept) / line.slope).float()
     n = len(query)
     x = torch.cat((known[:, None].expand(-1, n, -1), query[None, :, None].expand(count, -1, 1)), 2).flatten(0, 1)
-    outputs = predict(subject, task.on_line(x, line.slope, line.intercept))
-    return outputs[:, task.asking(examples + 1), 0].double().reshape(count, n).numpy()
+    prompt = task.on_line(x, line.slope, line.intercept)
+    return predict_at(subject, prompt, task.asking(examples + 1), n)[:, 0].double().reshape(count, n).numpy()
 
 
 def curve(where: Row, truth: Array, answers: Array) -> list[Row]:
