@@ -106,11 +106,5 @@ def _load_or_train(run: Run, lab: Lab) -> GPT2:
 def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
     """Wraps a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
     predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
-    ask = lambda context, queries: model.answer_queries(context.to(device), queries.to(device))  # noqa: E731
-    return Subject(
-        predict,
-        model.prefix_consistent,
-        model.bytes_a_prompt,
-        exact_within_bound(model, task),
-        ask if model.queries_apart else None,
-    )
+    ask = model.answer_queries if model.queries_apart else None
+    return Subject(predict, model.prefix_consistent, model.bytes_a_prompt, exact_within_bound(model, task), ask)

@@ -165,7 +165,7 @@ class GPT2(nn.Module):
         One pass reads the context once: a query sees it and itself, at the place and in the role of the token that
         comes next. The answers are those to q prompts of t + 1 tokens, to rounding, where ``queries_apart``.
         """
-        t, device = context.shape[1], context.device
+        t, device = context.shape[1], self.read_in.weight.device  # to which the tokens are brought
         step = 1 if self.roles is None else len(self.roles)  # tokens of other roles stand between, seen by none
         asked = queries.new_zeros(len(queries), step * queries.shape[1], queries.shape[2])
         asked[:, ::step] = queries
@@ -173,7 +173,7 @@ class GPT2(nn.Module):
         where = torch.cat((places[:t], places[t:].expand(asked.shape[1])))
         visible = torch.eye(len(where), dtype=torch.bool, device=device)
         visible[:t, :t], visible[t:, :t] = self.visible(t, device), True
-        return self.forward_tensors(torch.cat((context, asked), 1), visible, where)[:, t::step]
+        return self.forward_tensors(torch.cat((context, asked), 1).to(device), visible, where)[:, t::step]
 
     @property
     def queries_apart(self) -> bool:
