@@ -305,6 +305,7 @@ def predict_at(subject: Subject, prompt: Prompt, at: int, alike: int) -> Tensor:
     if subject.answer_queries is None:
         return predict(subject, prompt)[:, at]
     groups = prompt.tokens.view(-1, alike, *prompt.tokens.shape[1:])
+    # A token of another role may stand between two queries.
     several, found = max(1, int(MEMORY / subject.bytes_of(at + 2 * QUERIES))), list[Tensor]()
     for begin in range(0, len(groups), several):
         context, queries = groups[begin : begin + several, 0, :at], groups[begin : begin + several, :, at]
