@@ -225,6 +225,14 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     assert len(list((tmp_path / "third").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("question", ["boundary", "deviant"])  # one reads the test too, one the model alone
+def test_an_analysis_says_once_that_it_reads_the_evidence(question, held, run):
+    code, _, err = run(question, *NAMED)
+    assert code == 0
+    assert err.count("1 run is read from the repository's evidence") == 1
+
+
 def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):
     code, out, _ = run("evidence", "unpack", own.spec.hash, "--to", str(tmp_path / "out"))
     assert code == 0
