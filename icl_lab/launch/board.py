@@ -11,6 +11,7 @@ from tqdm import tqdm
 from icl_lab.launch.announce import duration
 from icl_lab.launch.parallel import Job
 from icl_lab.launch.progress import REDRAWN, SAID, drawn, say
+from icl_lab.runs.status import Status
 
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names
@@ -85,7 +86,7 @@ class Board:
                 row = next(row for row in range(1, rows + 1) if row not in taken)
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
-                _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}{_tested(each)}")
+                _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}{_test_progress(each)}")
         _show(self._whole, sum(_done(each) for each in jobs), self.summary(jobs))
 
 
@@ -106,25 +107,27 @@ def _where(job: Job) -> str:
 
 def _done(job: Job) -> float:
     """Steps that are done; the test counts as the last of them."""
-    status = job.status
-    if job.over or status is None or status.stage == "train":
-        return job.step
-    return job.step + status.done / max(1, status.total)
+    test = _test(job)
+    return job.step if test is None else job.step + test.done / max(1, test.total)
 
 
-def _trained(job: Job) -> str:
-    return f", {100 * job.step // max(1, job.size)} %"
+def _test(job: Job) -> Status | None:
+    """Progress of its test; None before and after."""
+    return None if job.over or job.status is None or job.status.stage == "train" else job.status
 
 
-def _tested(job: Job) -> str:
-    """Words about the progress of its test; empty before."""
-    status = job.status
-    return f", test {status.done} of {status.total}" if status is not None and status.stage == "test" else ""
+def _test_progress(job: Job) -> str:
+    test = _test(job)
+    return "" if test is None else f", test {test.done} of {test.total}"
+
+
+def _progress(job: Job) -> str:
+    return _test_progress(job) or f", {100 * job.step // max(1, job.size)} %"
 
 
 def _named(jobs: Sequence[Job]) -> str:
     """The runs at work, the first few by name."""
     busy = [each for each in jobs if each.state in BUSY]
-    told = [f"{each.name}{_where(each)}{_tested(each) or _trained(each)}" for each in busy[:NAMED]]
+    lines = [f"{each.name}{_where(each)}{_progress(each)}" for each in busy[:NAMED]]
     more = [f"{len(busy) - NAMED} more"] if len(busy) > NAMED else []
-    return f"; at work: {'; '.join(told + more)}" if told else ""
+    return f"; at work: {'; '.join(lines + more)}" if lines else ""

@@ -44,17 +44,17 @@ class Notes:
     """The actor on this machine's node: tasks note their progress, and read whether they are to stop."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Status, str]] = {}
+        self._progress: dict[int, tuple[Status, str]] = {}
         self._stopping = False
 
     def note(self, number: int, status: Status, host: str) -> bool:
         """Note the progress of a task; returns whether it is to stop."""
-        self._known[number] = status, host
+        self._progress[number] = status, host
         return self._stopping
 
     def read(self) -> dict[int, tuple[Status, str]]:
         """Return progress and host name of each task."""
-        return self._known
+        return self._progress
 
     def stop(self) -> None:
         """Let every task end at its next step, with a checkpoint."""
@@ -122,7 +122,7 @@ class Cluster:
         # One call a process: the parts from outside that it imports are those of one task.
         how = {"num_cpus": threads, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 1}
         self.task = ray.remote(**how)(execute)
-        self._read, self._known, self._number = -OFTEN, dict[int, tuple[Status, str]](), 0
+        self._read, self._progress, self._number = -OFTEN, dict[int, tuple[Status, str]](), 0
 
     def start(self, orders: Orders, slot: int) -> "RayTask | None":
         """Hand a run to the cluster; None where another process holds it just now."""
@@ -134,12 +134,12 @@ class Cluster:
         self._number += 1
         return RayTask(self, self._number, orders, run, held)
 
-    def known(self) -> Mapping[int, tuple[Status, str]]:
+    def progress(self) -> Mapping[int, tuple[Status, str]]:
         """Return progress and host name of each task, looked up every few seconds."""
         if time.monotonic() - self._read >= OFTEN:
             self._read = time.monotonic()
-            self._known = self.ray.get(self.notes.read.remote())
-        return self._known
+            self._progress = self.ray.get(self.notes.read.remote())
+        return self._progress
 
 
 class RayTask:
@@ -172,11 +172,11 @@ class RayTask:
 
     def status(self) -> Status | None:
         """Return the progress that the task noted."""
-        return self._cluster.known().get(self._number, (None, ""))[0]
+        return self._cluster.progress().get(self._number, (None, ""))[0]
 
     def place(self) -> str:
         """Return the host name of its node."""
-        return self._cluster.known().get(self._number, (None, ""))[1]
+        return self._cluster.progress().get(self._number, (None, ""))[1]
 
     def stop(self) -> None:
         """Let it end at its next step; one that has not begun is taken back."""

@@ -90,14 +90,14 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
 
     Raises ``Unfinished`` where runs are left.
     """
+    if not analysis.reads_grids:  # where tests are read as well, `complete` says so
+        tell_evidence([run for run in runs if run.trained], lab.say)
     groups = runner.labels(runs)
     check_asked(analysis, runs, lab)
     analysis = runner.checked(analysis, groups)
     study = answers.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, own_studies(lab.store.root), where.name, analysis.tag, where.force)
     todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
-    told = {run.key for stage, tested in todo if tested for run in stage if run.finished}  # by ``complete``
-    tell_evidence([run for run in runs if run.trained and run.key not in told], lab.say)
     once = replace(where, force=False)
     done = [complete(stage, lab, once, tested=tested) for stage, tested in todo]  # each, though some is left to others
     if not all(done):

@@ -163,9 +163,10 @@ class GPT2(nn.Module):
         """Answers (b q c) to queries (b q w), each asked by itself right after the context (b t w) that they share.
 
         One pass reads the context once: a query sees it and itself, at the place and in the role of the token that
-        comes next. The answers are those to q prompts of t + 1 tokens, to rounding, where ``queries_apart``.
+        comes next. The answers are those to q prompts of t + 1 tokens, to rounding, where ``queries_apart``. Tokens may
+        lie on another device than the model.
         """
-        t, device = context.shape[1], self.read_in.weight.device  # to which the tokens are brought
+        t, device = context.shape[1], self.read_in.weight.device
         step = 1 if self.roles is None else len(self.roles)  # tokens of other roles stand between, seen by none
         asked = queries.new_zeros(len(queries), step * queries.shape[1], queries.shape[2])
         asked[:, ::step] = queries
@@ -179,8 +180,8 @@ class GPT2(nn.Module):
     def queries_apart(self) -> bool:
         """True if ``answer_queries`` answers as one prompt a query does.
 
-        It does not where a rule of attention counts places in the order of the tokens, where an answer depends on later
-        tokens, or where prompts are rescaled.
+        It does not where a normalizer depends on the order of the keys, where an answer depends on later tokens, or
+        where prompts are rescaled.
         """
         return self.prefix_consistent and self.rescaling is None and not any(rule.ordered for rule in self.rules)
 

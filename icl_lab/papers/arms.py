@@ -103,9 +103,9 @@ def _cells(arm: Arm, softmax: Arm, preset: str) -> list[str]:
 
 def curve(files: Path, store: Store) -> list[str]:
     """Returns C during training: one row a variant and preset, mean over seeds after shares of all steps."""
-    rows = []
-    for (name, label), preset in product(TRAINED.items(), PRESETS):
-        finished = Finished(experiments.load(name, files), store, preset)
+    rows, made = [], {label: experiments.load(name, files) for name, label in TRAINED.items()}
+    for (label, experiment), preset in product(made.items(), PRESETS):
+        finished = Finished(experiment, store, preset)
         for variant in [each for each in finished.specs if not each.endswith(RESCALED)]:
             spec, seeds = finished.specs[variant], sorted(finished.seeds(variant))
             histories = [store.run(spec, seed).history() for seed in seeds]
@@ -124,11 +124,10 @@ def _bound(finished: Finished, variant: str, seed: int) -> float | None:
 
 def _reached(question: AnyAnalysis | None, store: Store, preset: str) -> dict[str, list[float]]:
     """B/C of each variant, one a seed, from the study of the boundary analysis, where there is one."""
-    known = {
-        variant: [answers.bound_and_largest(model) for model in models]
+    return {
+        variant: [largest / bound for bound, largest in map(answers.bound_and_largest, models)]
         for variant, models in _asked(question, store, preset).items()
     }
-    return {variant: [largest / bound for bound, largest in pairs] for variant, pairs in known.items()}
 
 
 def _asked(question: AnyAnalysis | None, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:

@@ -304,14 +304,14 @@ def predict_at(subject: Subject, prompt: Prompt, at: int, alike: int) -> Tensor:
     """
     if subject.answer_queries is None:
         return predict(subject, prompt)[:, at]
-    groups = prompt.tokens.view(-1, alike, *prompt.tokens.shape[1:])
-    # A token of another role may stand between two queries.
-    several, found = max(1, int(MEMORY / subject.bytes_of(at + 2 * QUERIES))), list[Tensor]()
-    for begin in range(0, len(groups), several):
-        context, queries = groups[begin : begin + several, 0, :at], groups[begin : begin + several, :, at]
+    contexts = at_once(subject.bytes_of, at + 2 * QUERIES)  # a token of another role may stand between two queries
+    found = list[Tensor]()
+    for piece in prompt.pieces(contexts * alike):
+        tokens = piece.tokens.view(-1, alike, *piece.tokens.shape[1:])
+        context, queries = tokens[:, 0, :at], tokens[:, :, at]
         parts = [subject.answer_queries(context, queries[:, k : k + QUERIES]).cpu() for k in range(0, alike, QUERIES)]
-        found.append(torch.cat(parts, 1))
-    return torch.cat(found).flatten(0, 1)
+        found.append(torch.cat(parts, 1).flatten(0, 1))
+    return torch.cat(found)
 
 
 def broken(outputs: Tensor, prompt: Prompt) -> Tensor:
@@ -348,7 +348,12 @@ def errors_of(task: Task, subject: Subject, prompt: Prompt) -> Tensor:
 
 def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt]:
     """Yields the prompts in pieces that memory allows, at so many bytes for a prompt of t tokens."""
-    return prompt.pieces(max(1, int(MEMORY / bytes_of(prompt.tokens.shape[1]))))
+    return prompt.pieces(at_once(bytes_of, prompt.tokens.shape[1]))
+
+
+def at_once(bytes_of: Callable[[int], float], t: int) -> int:
+    """Prompts of t tokens that memory allows in one pass, at ``bytes_of(t)`` for each."""
+    return max(1, int(MEMORY / bytes_of(t)))
 
 
 def _passes(

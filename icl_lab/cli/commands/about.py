@@ -52,7 +52,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
     if not files and (drawn := index.picture(Path())) is not None:
         stale.append(str(index.PICTURE))
         if not check:
-            _wrote(index.PICTURE, drawn)
+            _write(index.PICTURE, drawn)
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
@@ -66,10 +66,10 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 
 def _publish(page: Path, text: str) -> None:
     if not page.exists() or page.read_text() != text:
-        _wrote(page, text.encode())
+        _write(page, text.encode())
 
 
-def _wrote(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> None:
     publish(path, data)
     out(f"wrote {path}")
 
