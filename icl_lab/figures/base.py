@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -44,18 +45,29 @@ def encode(figure: Figure, kind: str, drawn_from: str = "") -> bytes:
 
     ``drawn_from`` is kept in a png: see ``origin``.
     """
-    with io.BytesIO() as file, io.BytesIO() as small:
-        figure.savefig(file, format=kind, metadata=UNDATED.get(kind, {}))
+    with io.BytesIO() as file:
         if kind != "png":
+            figure.savefig(file, format=kind, metadata=UNDATED[kind])
             return file.getvalue()
         # 256 colours are plenty for lines and maps, and a third of the bytes that a page carries. Other methods than
         # this one spend the colours on the rims of letters, and colour bars show steps.
-        picture = Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        picture = pixels(figure).quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         about = PngInfo()
         if drawn_from:
             about.add_text(ORIGIN, drawn_from)
-        picture.save(small, "png", optimize=True, pnginfo=about)
-        return small.getvalue()
+        picture.save(file, "png", optimize=True, pnginfo=about)
+        return file.getvalue()
+
+
+def pixels(figure: Figure) -> Image.Image:
+    """Draw a figure: what ``savefig`` would write, which lays it out twice and packs it once more."""
+    before = figure.canvas
+    canvas = FigureCanvasAgg(figure)
+    try:
+        canvas.draw()
+        return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    finally:
+        figure.set_canvas(before)
 
 
 def origin(png: Path) -> str:

@@ -1,5 +1,6 @@
 """Pictures say what the grid says: numbers, labels, scales and marks, read back from the figure."""
 
+import io
 import math
 import subprocess
 import sys
@@ -7,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.colors import LogNorm
+from PIL import Image
 
-from icl_lab.figures.base import encode, short
+from icl_lab.figures.base import encode, pixels, short
 from icl_lab.figures.league import matrix
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
@@ -86,6 +88,15 @@ def test_the_same_figure_gives_the_same_bytes(grid):
         assert encode(draw(grid), kind) == encode(draw(grid), kind)
     assert encode(draw(grid), "png")[:4] == b"\x89PNG"
     assert b"<svg" in encode(draw(grid), "svg")
+
+
+def test_pixels_are_those_that_savefig_writes(grid):
+    file, figure = io.BytesIO(), draw(grid)
+    before = figure.canvas
+    found = np.asarray(pixels(figure))
+    assert figure.canvas is before
+    draw(grid).savefig(file, format="png")
+    assert np.array_equal(found, np.asarray(Image.open(file).convert("RGB")))
 
 
 def test_maps_side_by_side_share_their_scale():

@@ -245,6 +245,7 @@ def _quick() -> None:
     from PIL import Image
 
     from icl_lab.analyses.boundary import curves
+    from icl_lab.figures import base
     from icl_lab.language import finetune
     from icl_lab.prompted import endpoint
     from icl_lab.runs import environment
@@ -258,13 +259,11 @@ def _quick() -> None:
     finetune.SECONDS = 0.0
     curves.SIDE = 40
 
-    def savefig(figure, file, *, format, **how):
-        if format == "png":
-            Image.new("RGB", (1, 1)).save(file, "png")
-        else:
-            file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+    def savefig(figure, file, **how):
+        file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
 
     Figure.savefig = savefig
+    base.pixels = lambda figure: Image.new("RGB", (1, 1))
 
 
 def language_models(place: Path) -> None:
