@@ -31,14 +31,6 @@ POINTS, FEW = 40, 9  # examples of a published prompt, and what the text says of
 READINGS = {"as printed": (POINTS, 0), "9 points": (FEW, 0), "column before": (POINTS, -1)}
 LOWEST = 4.0  # the standard deviation from which an error is one of a bound, not of learning
 STEP = 0.01
-DRAWN = (
-    "Table 1, SSA",
-    "Table 1, Softmax",
-    "Table 1, Entmax",
-    "Table 1, SOFT/AVG",
-    "Table 6, 12L8AH",
-    "Table 6, 18L8AH",
-)
 
 
 @registry.add("printed-bounds")

@@ -34,7 +34,7 @@ PLAIN = ("step", "loss", "length", "rate", "bound")  # columns of a history with
 LAST = ("norm.weight", "norm.bias", "read_out.weight", "read_out.bias")  # as in model/bound.py, which needs torch
 
 WORD, NUMBER, SINGLE = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.float32()
-SINGLES, DOUBLES = pa.list_(SINGLE), pa.list_(NUMBER)
+SINGLES = pa.list_(SINGLE)
 RUN = [("key", pa.string()), *((name, WORD) for name in WHO[:-1]), ("seed", pa.int32())]
 LABELS = [*((axis, NUMBER) for axis in AXES[:-1]), ("length", pa.int32())]
 VALUES = [("metric", WORD), ("value", NUMBER), ("stderr", NUMBER), ("count", pa.int32())]
