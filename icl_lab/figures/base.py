@@ -64,8 +64,9 @@ def pixels(figure: Figure) -> Image.Image:
     before = figure.canvas
     canvas = FigureCanvasAgg(figure)
     try:
-        canvas.draw()
-        return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        canvas.draw()  # type: ignore[no-untyped-call]
+        seen = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+        return Image.fromarray(np.asarray(seen)).convert("RGB")
     finally:
         figure.set_canvas(before)
 
