@@ -138,19 +138,12 @@ def run(monkeypatch, capsys, tmp_path):
 @pytest.fixture(scope="session")
 def one_pixel():
     """Within it each picture is drawn, and written as one pixel, which takes seconds off a page."""
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    from icl_lab.figures import base
-
-    def savefig(figure, file, **how):
-        file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+    from tests.one_pixel import one_pixel_pictures
 
     @contextlib.contextmanager
     def within():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Figure, "savefig", savefig)
-            patch.setattr(base, "pixels", lambda figure: Image.new("RGB", (1, 1)))
+            one_pixel_pictures(patch.setattr)
             yield
 
     return within

@@ -178,7 +178,7 @@ def test_every_table_of_the_repository_is_exported(kind):
     for folder in sorted(folder for folder in folders if "evidence" not in folder.parts):
         for path in tables.stored(folder).values() if any(folder.glob("*.csv*")) else ():
             for frame in tables.read(path):
-                done += bool(tables.encode(frame.head(50), kind))
+                done += bool(tables.encode(frame.head(500), kind))
     assert done > 300
 
 

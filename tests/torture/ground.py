@@ -14,6 +14,7 @@ import torch
 import icl_lab
 from tests.byte_tokens import write_tokenizer
 from tests.cli.test_report import ANALYSED, QUICK
+from tests.one_pixel import one_pixel_pictures
 from tests.prompted.conftest import Stub
 from tests.torture.process import Answer, ask, command
 
@@ -241,11 +242,7 @@ def _link(source: str, target: str) -> None:
 
 def _quick() -> None:
     """Checkpoints at every turn, so that faults meet them; small pictures; the evidence of the folder."""
-    from matplotlib.figure import Figure
-    from PIL import Image
-
     from icl_lab.analyses.boundary import curves
-    from icl_lab.figures import base
     from icl_lab.language import finetune
     from icl_lab.prompted import endpoint
     from icl_lab.runs import environment
@@ -258,12 +255,7 @@ def _quick() -> None:
     loop.CHECKPOINT_SECONDS = 0.0
     finetune.SECONDS = 0.0
     curves.SIDE = 40
-
-    def savefig(figure, file, **how):
-        file.write(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
-
-    Figure.savefig = savefig
-    base.pixels = lambda figure: Image.new("RGB", (1, 1))
+    one_pixel_pictures()
 
 
 def language_models(place: Path) -> None:
