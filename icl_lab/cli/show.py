@@ -7,7 +7,6 @@ from icl_lab.cli.hints import program, then
 from icl_lab.cli.output import out
 from icl_lab.cli.terminal import Terminal
 from icl_lab.evidence.archive import Archive, ArchivedRun
-from icl_lab.launch.draw import draw_history
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.progress import say
 from icl_lab.runs import summary
@@ -80,8 +79,6 @@ class TrainedModels(Terminal):
         if run.copied:
             out(f"trained already, in {run.files.path}")
             return
-        if not (run.folder / "learning-curve.png").exists():  # it was trained for an analysis, or elsewhere
-            draw_history(run)
         last = run.history()[-1]
         out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
         out(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")

@@ -86,6 +86,8 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         tell_evidence([run for run in mine if run.finished], lab.say)
     elif not where.force:
         for run in filter(clock.done, mine):
+            if run.trained and not where.dry_run:  # its process may have been killed before it drew
+                draw_history(run, afresh=False)
             where.reporter.finished(run, True)
         mine = [run for run in mine if not clock.done(run)]
     left = [run for run in mine if not clock.done(run)]
@@ -227,8 +229,8 @@ def finish(run: Run, lab: Lab, tested: bool = True) -> bool:
     already = undrawn(run, lab, tested)
     if tested:
         draw(run, afresh=not already)
-    elif not already:
-        draw_history(run)
+    else:
+        draw_history(run, afresh=not already)
     lab.tracked.finished(run)
     return already
 

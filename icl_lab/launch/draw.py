@@ -29,8 +29,8 @@ def draw(run: Run, afresh: bool) -> None:
         figure = heat_map(run.grid(), run.spec)
         for place in wanted:
             write(place, encode(figure, place.suffix[1:]))
-    if not run.swap and (wanted or not (run.folder / "learning-curve.png").exists()):
-        draw_history(run)
+    if not run.swap:
+        draw_history(run, afresh=bool(wanted))
 
 
 def remove_unfinished(run: Run) -> None:
@@ -39,11 +39,14 @@ def remove_unfinished(run: Run) -> None:
         remove_stale(run.place, f".{name}.")
 
 
-def draw_history(run: Run) -> None:
-    """Draws what the normalizers of a trained run learned on the way and, last, its learning curve.
+def draw_history(run: Run, afresh: bool) -> None:
+    """Draws what the normalizers of a trained run learned on the way and, last, its learning curve, or what is missing.
 
-    Where that is there, all pictures are: a command that is killed before goes on with both.
+    Where the last is there, all pictures are: a command that is killed before goes on with both.
     """
+    if run.copied or (not afresh and (run.folder / "learning-curve.png").exists()):
+        return
+    remove_unfinished(run)
     for name, figure in reversed(history_figures(run).items()):
         write(run.folder / f"{name}.png", encode(figure, "png"))
 

@@ -412,3 +412,21 @@ def test_a_run_of_the_evidence_is_tested_with_its_new_model(tiny, lab, tmp_path)
     assert complete(asked, own, Where(results=tmp_path / "own", progress=False))
     assert all(each.finished and not each.copied for each in asked)
     assert asked[0].grid().csv() == run.grid().csv()
+
+
+@pytest.mark.slow
+def test_a_model_that_was_killed_before_it_was_drawn_is_drawn(tiny, lab):
+    """The models of an analysis, which are trained and not tested."""
+    run = lab.store.run(tiny(), 0)
+    trained(run, lab)
+    curve = run.folder / "learning-curve.png"
+    left = curve.with_name(".learning-curve.png.left")
+    left.write_bytes(b"")
+    complete([run], lab, Where(dry_run=True), tested=False)
+    assert not curve.exists()
+    complete([run], lab, Where(), tested=False)
+    assert curve.exists()
+    assert not left.exists()
+    curve.write_bytes(b"kept")
+    complete([run], lab, Where(), tested=False)
+    assert curve.read_bytes() == b"kept"
