@@ -24,8 +24,12 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
-ERRORS, BOUNDS = "boundary-bound", "boundary-values"  # the experiments' files
-TRAINED = {ERRORS: "", "boundary-optimizer": ", published optimizer"}  # experiment -> what its rows add to the preset
+BOUNDS = "boundary-values"  # the experiment whose largest answers are pictured
+# Experiments that train, each with the one that asks its models for B, and what its rows add to the preset.
+TRAINED = {
+    "boundary-bound": (BOUNDS, ""),
+    "boundary-optimizer": ("boundary-optimizer-values", ", published optimizer"),
+}
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97  # the predictions: see docs/boundary.md
@@ -45,17 +49,26 @@ class Arm:
 
 def table(files: Path, store: Store) -> list[str]:
     """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
-    rows, question = [], experiments.load(BOUNDS, files).question()
-    for name, label in TRAINED.items():
-        made = experiments.load(name, files)
+    rows = []
+    for name, (asking, label) in TRAINED.items():
+        made, question = experiments.load(name, files), experiments.load(asking, files).question()
         for preset in PRESETS:
-            reached = _reached(question, store, preset) if name == ERRORS else {}
-            arms = _arms(made, store, preset, reached)
+            arms = _arms(made, store, preset, _reached(asking, question, store, preset))
             for variant, arm in arms.items():
                 if arm.grids:
                     cells = _cells(arm, arms[_compared_with(variant, arms)], preset)
                     rows.append(md.row([f"`{preset}{label}`", variant, str(len(arm.grids)), *cells]))
-    head = ["preset", "model", "seeds", "C", "B/C", "error at 10", "floor", "ratio to softmax, 4 to 10"]
+    head = [
+        "preset",
+        "model",
+        "seeds",
+        "C",
+        "log ratio of C",
+        "B/C",
+        "error at 10",
+        "floor",
+        "ratio to softmax, 4 to 10",
+    ]
     return [*md.head([*head, "rescaled, at 10"]), *rows]
 
 
@@ -92,7 +105,8 @@ def _cells(arm: Arm, softmax: Arm, preset: str) -> list[str]:
     with_bounds = sorted(arm.bounds.keys() & softmax.bounds.keys()) if other else []
     moved = [math.log(arm.bounds[seed] / softmax.bounds[seed]) for seed in with_bounds]
     return [
-        _marked(_span(arm.bounds.values(), ".1f") or "none", bool(moved) and abs(fmean(moved)) >= APART),
+        _span(arm.bounds.values(), ".1f") or "none",
+        _marked(_span(moved, "+.2f"), bool(moved) and abs(fmean(moved)) >= APART),
         _marked(_span([100 * share for share in arm.reached], ".0f", " %"), min(arm.reached, default=1) < REACHED),
         f"{fmean(errors):.3g}",
         f"{fmean(floors):.3g}" if floors else "none",
@@ -103,8 +117,8 @@ def _cells(arm: Arm, softmax: Arm, preset: str) -> list[str]:
 
 def curve(files: Path, store: Store) -> list[str]:
     """Returns C during training: one row a variant and preset, mean over seeds after shares of all steps."""
-    rows, made = [], {label: experiments.load(name, files) for name, label in TRAINED.items()}
-    for (label, experiment), preset in product(made.items(), PRESETS):
+    rows, made = [], [(experiments.load(name, files), label) for name, (_, label) in TRAINED.items()]
+    for (experiment, label), preset in product(made, PRESETS):
         finished = Finished(experiment, store, preset)
         for variant in [each for each in finished.specs if not each.endswith(RESCALED)]:
             spec, seeds = finished.specs[variant], sorted(finished.seeds(variant))
@@ -122,17 +136,17 @@ def _bound(finished: Finished, variant: str, seed: int) -> float | None:
     return float(known[1][0]) if known is not None and bool(known[1].isfinite().all()) else None
 
 
-def _reached(question: AnyAnalysis | None, store: Store, preset: str) -> dict[str, list[float]]:
+def _reached(asking: str, question: AnyAnalysis | None, store: Store, preset: str) -> dict[str, list[float]]:
     """B/C of each variant, one a seed, from the study of the boundary analysis, where there is one."""
     return {
         variant: [largest / bound for bound, largest in map(answers.bound_and_largest, models)]
-        for variant, models in _asked(question, store, preset).items()
+        for variant, models in _asked(asking, question, store, preset).items()
     }
 
 
-def _asked(question: AnyAnalysis | None, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
+def _asked(asking: str, question: AnyAnalysis | None, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
     """Findings of the boundary analysis by variant, one a seed; empty without a study of the preset."""
-    found = folders.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
+    found = folders.stored(question, folders.fullest(asking, store, preset)) if question is not None else None
     return answers.bounded(found) if isinstance(found, StoredGrids) else {}
 
 
@@ -142,8 +156,7 @@ def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence
     Beside them the names of the spread of functions and of the error.
     """
     made = experiments.load(BOUNDS, files)
-    question = made.question()
-    known = {preset: _asked(question, store, preset) for preset in PRESETS}
+    known = {preset: _asked(BOUNDS, made.question(), store, preset) for preset in PRESETS}
     return {preset: models for preset, models in known.items() if models}, answers.words(tasks.build(made.task))
 
 

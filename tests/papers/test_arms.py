@@ -43,17 +43,19 @@ def arm(errors, bounds=(), rescaled=(), reached=()):
 def test_arms_are_paired_by_seed():
     softmax = arm({1: 10.0, 2: 40.0}, {1: 10.0, 2: 20.0})
     ssa = arm({0: 99.0, 1: 9.0, 2: 36.0}, {0: 99.0, 1: 10.5, 2: 21.0})
-    assert arms._cells(ssa, softmax, "deep2") == ["10.5 to 99.0", "", "48", "1", "0.90", ""]
-    assert arms._cells(softmax, softmax, "deep2")[4] == ""
+    assert arms._cells(ssa, softmax, "deep2") == ["10.5 to 99.0", "+0.05", "", "48", "1", "0.90", ""]
+    own = arms._cells(softmax, softmax, "deep2")
+    assert (own[1], own[5]) == ("", "")
 
 
 def test_a_failed_prediction_is_bold():
     softmax = arm({0: 10.0}, {0: 10.0})
     moved = 10 * math.exp(-arms.APART)
     good = arm({0: 7.6}, {0: moved + 0.01}, {0: 0.049}, [0.971, 0.99])
-    assert arms._cells(good, softmax, "deep2") == ["9.1", "97 to 99 %", "7.6", "1", "0.76", "0.049"]
+    assert arms._cells(good, softmax, "deep2") == ["9.1", "-0.10", "97 to 99 %", "7.6", "1", "0.76", "0.049"]
     bad = arm({0: 7.4}, {0: moved - 0.01}, {0: 0.051}, [0.9, 0.99])
-    assert arms._cells(bad, softmax, "deep2") == ["**9.0**", "**90 to 99 %**", "7.4", "1", "**0.74**", "**0.051**"]
+    told = ["9.0", "**-0.10**", "**90 to 99 %**", "7.4", "1", "**0.74**", "**0.051**"]
+    assert arms._cells(bad, softmax, "deep2") == told
     assert arms._cells(bad, softmax, "nano")[-1] == "0.051"  # trained too briefly for this prediction
 
 
@@ -68,10 +70,10 @@ def test_arms_stand_beside_their_predictions(repository):
     lines = arms.table(EXPERIMENTS, repository)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     softmax, ssa = (next(r for r in rows if r[:2] == ["`nano`", name]) for name in ("softmax", "ssa"))
-    assert softmax[7] == ""  # it is what others are compared with
-    assert 0.75 < float(ssa[7]) < 1
+    assert softmax[8] == ""  # it is what others are compared with
+    assert 0.75 < float(ssa[8]) < 1
     none = next(r for r in rows if r[:2] == ["`nano`", "ssa, no final norm"])
-    assert (none[3], none[6]) == ("none", "none")
+    assert (none[3], none[7]) == ("none", "none")
     recorded = csv.DictReader(io.StringIO((ROOT / "results" / "claims.csv").read_text()))
     ratio = next(
         float(row["effect"])
@@ -79,7 +81,7 @@ def test_arms_stand_beside_their_predictions(repository):
         if (row["experiment"], row["preset"]) == ("boundary-bound", "nano")
         and row["claim"].startswith("Without the final norm SSA")
     )
-    assert float(none[7]) == pytest.approx(2.718281828**ratio, abs=0.006)
+    assert float(none[8]) == pytest.approx(2.718281828**ratio, abs=0.006)
 
 
 def test_the_bound_is_told_after_shares_of_the_steps():
@@ -103,7 +105,14 @@ def test_the_curve_of_the_bound_ends_at_the_bound(repository):
 def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
     """Rows of every experiment that trains are in both tables, each with its own words behind the preset."""
     plain = arms.curve(EXPERIMENTS, repository)[2:]
-    monkeypatch.setattr(arms, "TRAINED", {"boundary-optimizer": ", published", arms.ERRORS: ", again"})
+    monkeypatch.setattr(
+        arms,
+        "TRAINED",
+        {
+            "boundary-optimizer": ("boundary-optimizer-values", ", published"),
+            "boundary-bound": ("boundary-values", ", again"),
+        },
+    )
     assert arms.curve(EXPERIMENTS, repository)[-len(plain) :] == [row.replace("` |", ", again` |") for row in plain]
     assert any(row.startswith("| `nano, again` | softmax |") for row in arms.table(EXPERIMENTS, repository))
 
