@@ -24,7 +24,7 @@ from icl_lab.launch.announce import (
     title,
     too_long,
 )
-from icl_lab.launch.draw import draw, draw_history
+from icl_lab.launch.draw import draw
 from icl_lab.launch.parallel import Job, Orders, WorkerPool
 from icl_lab.launch.where import Where
 from icl_lab.parts import outside
@@ -87,7 +87,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     elif not where.force:
         for run in filter(clock.done, mine):
             if run.trained and not where.dry_run:  # its process may have been killed before it drew
-                draw_history(run, afresh=False)
+                draw(run, afresh=False, tested=False)
             where.reporter.finished(run, True)
         mine = [run for run in mine if not clock.done(run)]
     left = [run for run in mine if not clock.done(run)]
@@ -227,10 +227,7 @@ def settled(run: Run) -> None:
 def finish(run: Run, lab: Lab, tested: bool = True) -> bool:
     """Finish and draw a run, or only train it unless ``tested``; returns whether that was done already."""
     already = undrawn(run, lab, tested)
-    if tested:
-        draw(run, afresh=not already)
-    else:
-        draw_history(run, afresh=not already)
+    draw(run, afresh=not already, tested=tested)
     lab.tracked.finished(run)
     return already
 

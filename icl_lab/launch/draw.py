@@ -12,14 +12,22 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
 
-def draw(run: Run, afresh: bool) -> None:
+def draw(run: Run, afresh: bool, tested: bool = True) -> None:
     """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
 
-    A picture that is kept beside the grid stays as it is, though another version would draw it with other bytes.
+    Unless ``tested`` the run is only trained, and has no heat map. A picture that is kept beside the grid stays as it
+    is, though another version would draw it with other bytes.
     """
     if run.copied:  # nothing is drawn into the archive
         return
     remove_unfinished(run)
+    drawn = draw_heat_map(run, afresh) if tested else afresh
+    if not run.swap and (drawn or not (run.folder / "learning-curve.png").exists()):
+        draw_history(run)
+
+
+def draw_heat_map(run: Run, afresh: bool) -> bool:
+    """Draws the heat map of a finished run in the kinds that are wanted; returns whether one was missing or afresh."""
     if paper.wanted():
         figure = heat_map(run.grid(), run.spec)
         write(run.place / f"heat-map{paper.SUFFIX}", encode(paper.styled(figure, "paper"), "pdf"))
@@ -29,8 +37,7 @@ def draw(run: Run, afresh: bool) -> None:
         figure = heat_map(run.grid(), run.spec)
         for place in wanted:
             write(place, encode(figure, place.suffix[1:]))
-    if not run.swap:
-        draw_history(run, afresh=bool(wanted))
+    return bool(wanted)
 
 
 def remove_unfinished(run: Run) -> None:
@@ -39,14 +46,11 @@ def remove_unfinished(run: Run) -> None:
         remove_stale(run.place, f".{name}.")
 
 
-def draw_history(run: Run, afresh: bool) -> None:
-    """Draws what the normalizers of a trained run learned on the way and, last, its learning curve, or what is missing.
+def draw_history(run: Run) -> None:
+    """Draws what the normalizers of a trained run learned on the way and, last, its learning curve.
 
-    Where the last is there, all pictures are: a command that is killed before goes on with both.
+    Where that is there, all pictures are: a command that is killed before goes on with both.
     """
-    if run.copied or (not afresh and (run.folder / "learning-curve.png").exists()):
-        return
-    remove_unfinished(run)
     for name, figure in reversed(history_figures(run).items()):
         write(run.folder / f"{name}.png", encode(figure, "png"))
 

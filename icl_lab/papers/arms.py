@@ -58,18 +58,8 @@ def table(files: Path, store: Store) -> list[str]:
                 if arm.grids:
                     cells = _cells(arm, arms[_compared_with(variant, arms)], preset)
                     rows.append(md.row([f"`{preset}{label}`", variant, str(len(arm.grids)), *cells]))
-    head = [
-        "preset",
-        "model",
-        "seeds",
-        "C",
-        "log ratio of C",
-        "B/C",
-        "error at 10",
-        "floor",
-        "ratio to softmax, 4 to 10",
-    ]
-    return [*md.head([*head, "rescaled, at 10"]), *rows]
+    head = ["preset", "model", "seeds", "C", "log ratio of C", "B/C", "error at 10", "floor"]
+    return [*md.head([*head, "ratio to softmax, 4 to 10", "rescaled, at 10"]), *rows]
 
 
 def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[str, Sequence[float]]) -> dict[str, Arm]:
@@ -156,7 +146,8 @@ def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence
     Beside them the names of the spread of functions and of the error.
     """
     made = experiments.load(BOUNDS, files)
-    known = {preset: _asked(BOUNDS, made.question(), store, preset) for preset in PRESETS}
+    question = made.question()
+    known = {preset: _asked(BOUNDS, question, store, preset) for preset in PRESETS}
     return {preset: models for preset, models in known.items() if models}, answers.words(tasks.build(made.task))
 
 

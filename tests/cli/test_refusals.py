@@ -200,7 +200,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
         from icl_lab.launch.draw import draw_history
 
         monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
-        draw_history(run, afresh=True)
+        draw_history(run)
 
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)

@@ -112,6 +112,7 @@ def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
     monkeypatch.setattr(arms, "TRAINED", {"boundary-bound": (arms.BOUNDS, ", again")})
     plain = [row for row in curve if row not in other]
     assert arms.curve(EXPERIMENTS, repository)[2:] == [row.replace("` |", ", again` |") for row in plain]
+    assert any(row.startswith("| `nano, again` | softmax |") for row in arms.table(EXPERIMENTS, repository))
 
 
 @pytest.mark.slow
