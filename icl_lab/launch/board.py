@@ -11,7 +11,6 @@ from tqdm import tqdm
 from icl_lab.launch.announce import duration
 from icl_lab.launch.parallel import Job
 from icl_lab.launch.progress import REDRAWN, SAID, drawn, say
-from icl_lab.runs.status import Status
 
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names
@@ -23,7 +22,8 @@ class Board:
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), time.monotonic()
-        self._before: dict[int, float] | None = None  # steps that a run had when it was first seen, by its number
+        self._before: dict[int, float] = {}  # work done of a run at the first look or when first seen at work
+        self._seen: set[int] = set()  # numbers of runs seen at work or over
         self._whole: Any = None
         self._rows: dict[int, tuple[int, Any]] = {}  # row and bar, by the number of a run
         self._drawn = -REDRAWN
@@ -59,14 +59,14 @@ class Board:
 
     def _left(self, jobs: Sequence[Job]) -> float | None:
         """The seconds that are left at the pace so far; None before anything was done."""
-        known = {"at work"}
-        if self._before is None:  # what is done at the first look was done by an earlier command
-            self._before, known = {}, {"at work", "done"}
         for number, each in enumerate(jobs):
-            if each.state in known:
-                self._before.setdefault(number, _done(each))
-        worked = [_done(each) - self._before.get(n, 0) for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
-        rest = sum(each.size - _done(each) for each in jobs if not each.over)
+            # What is done then was done by an earlier command, or comes from its checkpoint.
+            if number not in self._before or (each.state == "at work" and number not in self._seen):
+                self._before[number] = each.done
+            if each.state not in ("waiting", "starting"):
+                self._seen.add(number)
+        worked = [each.done - self._before[n] for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
+        rest = sum(each.whole - each.done for each in jobs if not each.over)
         done, passed = sum(worked), time.monotonic() - self._began
         return rest * passed / done if done > 0 and rest else None
 
@@ -75,7 +75,7 @@ class Board:
             return
         self._drawn = time.monotonic()
         if self._whole is None:
-            self._whole = _bar(sum(each.size for each in jobs), 0, "runs {percentage:3.0f}%|{bar:30}| {desc}")
+            self._whole = _bar(sum(each.whole for each in jobs), 0, "runs {percentage:3.0f}%|{bar:30}| {desc}")
         rows = ROWS if sys.stderr.isatty() else 0  # a notebook has one row
         busy = {number: each for number, each in enumerate(jobs) if each.state in BUSY}
         for number in self._rows.keys() - busy.keys():
@@ -87,10 +87,10 @@ class Board:
                 self._rows[number] = row, _bar(each.size, row, "  {percentage:3.0f}% {n_fmt}/{total_fmt} {desc}")
             if number in self._rows:
                 _show(self._rows[number][1], each.step, f"{each.name}{_where(each)}{_test_progress(each)}")
-        _show(self._whole, sum(_done(each) for each in jobs), self.summary(jobs))
+        _show(self._whole, sum(each.done for each in jobs), self.summary(jobs))
 
 
-def _bar(total: int, row: int, form: str) -> Any:
+def _bar(total: float, row: int, form: str) -> Any:
     return tqdm(total=total, file=sys.stderr, position=row, leave=not row, bar_format=form)
 
 
@@ -105,19 +105,8 @@ def _where(job: Job) -> str:
     return f"{' starting' if job.state == 'starting' else ''}{at}{again}"
 
 
-def _done(job: Job) -> float:
-    """Steps that are done; the test counts as the last of them."""
-    test = _test(job)
-    return job.step if test is None else job.step + test.done / max(1, test.total)
-
-
-def _test(job: Job) -> Status | None:
-    """Progress of its test; None before and after."""
-    return None if job.over or job.status is None or job.status.stage == "train" else job.status
-
-
 def _test_progress(job: Job) -> str:
-    test = _test(job)
+    test = job.testing
     return "" if test is None else f", test {test.done} of {test.total}"
 
 

@@ -265,6 +265,9 @@ def by_workers(
                 gpu_share=where.gpus_per_run or 1.0,
                 track=lab.tracked.asked,
             ),
+            step=run.spec.train.steps if run.trained else run.checkpoint_step,
+            training=estimate.operations_by_step(run.spec),
+            test=estimate.test_operations(run.spec) if tested else 0.0,
         )
         for run in left
     ]

@@ -101,6 +101,27 @@ class Job:
     place: str = ""  # host name, where that is not this machine
     reason: str = ""  # why it is not done
     status: Status | None = None  # that of its worker
+    training: Callable[[int], float] = float  # work of its first steps: how many, unless told
+    test: float = 0.0  # work of its test
+
+    @property
+    def testing(self) -> Status | None:
+        """Progress of its test; None before and after."""
+        return None if self.over or self.status is None or self.status.stage == "train" else self.status
+
+    @property
+    def whole(self) -> float:
+        """Work of its training and its test."""
+        return self.training(self.size) + self.test
+
+    @property
+    def done(self) -> float:
+        """Work that is done; all of it once the run has ended, however that was."""
+        if self.over:
+            return self.whole
+        if self.testing is None:
+            return self.training(self.step)
+        return self.training(self.size) + self.test * self.testing.done / max(1, self.testing.total)
 
     @property
     def over(self) -> bool:

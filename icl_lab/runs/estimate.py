@@ -8,7 +8,9 @@ docs/speed.md holds it beside measured peaks.
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
+import numpy as np
 import torch
 
 from icl_lab import tasks
@@ -84,10 +86,17 @@ def training_operations(spec: RunSpec) -> float:
 
     Of many steps, a hundred are counted.
     """
+    return operations_by_step(spec)(spec.train.steps)
+
+
+def operations_by_step(spec: RunSpec) -> Callable[[int], float]:
+    """Returns the operations of the first steps of a training as a function of how many, as ``training_operations``."""
     task, train = tasks.build(spec.task), spec.train
     count, counted = parameters(spec, task), range(0, train.steps, max(1, train.steps // 100))
     read = ((train.batch_at(step), task.tokens(train.length_at(step))) for step in counted)
-    return 3.0 * sum(batch * _forward(spec, task, count, t) for batch, t in read) * train.steps / len(counted)
+    sums = list(accumulate((batch * _forward(spec, task, count, t) for batch, t in read), initial=0.0))
+    ends = [train.steps * number / len(counted) for number in range(len(sums))]
+    return lambda step: float(3.0 * np.interp(step, ends, sums) * train.steps / len(counted))
 
 
 def test_operations(spec: RunSpec) -> float:

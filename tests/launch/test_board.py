@@ -60,7 +60,7 @@ def test_a_test_is_told_by_its_shifts(clock, capsys):
 
 
 def test_the_time_left_of_tests_is_that_of_their_shifts(clock):
-    job, told = Job("one", 100, None, "starting"), Board()
+    job, told = Job("one", 100, None, "starting", test=1.0), Board()
     assert told._left([job]) is None
     job.state, job.step, job.status = "at work", 99, Status("test", 1, 11)
     assert told._left([job]) is None
@@ -97,6 +97,25 @@ def test_steps_of_an_earlier_command_are_no_pace(clock):
     jobs[1].state, jobs[1].step = "done", 100  # begun and over between two looks
     jobs.append(Job("c", 100, None))
     assert told._left(jobs) == pytest.approx(100 * 20 / 140)
+
+
+def test_the_time_left_weighs_steps_by_their_work(clock):
+    jobs = [Job("a", 10, None, "at work", training=lambda steps: float(steps**2), test=44.0), Job("b", 4, None)]
+    told = Board()
+    assert told._left(jobs) is None
+    clock.time, jobs[0].step = 6.0, 2
+    assert told._left(jobs) == pytest.approx((100 - 4 + 44 + 4) * 6 / 4)
+    clock.time, jobs[0].status = 60.0, Status("test", 1, 2)
+    assert told._left(jobs) == pytest.approx((22 + 4) * 60 / 122)
+    jobs[0].state = "failed"
+    assert jobs[0].done == jobs[0].whole == 144
+
+
+def test_what_waits_with_a_checkpoint_is_no_pace_and_not_left(clock):
+    jobs, told = [Job("a", 100, None, "at work"), Job("b", 100, None, step=60)], Board()
+    assert told._left(jobs) is None
+    clock.time, jobs[0].step, jobs[1].state = 10.0, 20, "starting"
+    assert told._left(jobs) == pytest.approx((80 + 40) * 10 / 20)
 
 
 def test_a_line_names_few_of_many(clock, capsys):

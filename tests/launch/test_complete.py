@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -220,6 +221,25 @@ def test_a_stop_while_trainings_are_timed_is_heard(tiny, lab, second_each):
     clock = Clock(lab.device, stopping=lambda: True)
     with pytest.raises(Stopped, match="before anything was begun"):
         announce_all([lab.store.run(tiny(), seed) for seed in (0, 1)], clock, lab.say)
+
+
+def test_workers_are_given_the_work_that_is_left(tiny, lab, monkeypatch):
+    given = []
+
+    def execute(jobs, *rest):
+        given.extend(replace(job) for job in jobs)
+        for job in jobs:
+            job.state = "done"
+
+    monkeypatch.setattr(launching.parallel, "execute", execute)
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+    trained(runs[1], lab)
+    launching.by_workers(runs, lab, Where(), SimpleNamespace(jobs=2))
+    work = estimate.training_operations(tiny()), estimate.test_operations(tiny())
+    assert {job.orders.seed: (job.done, job.whole) for job in given} == {0: (0, sum(work)), 1: (work[0], sum(work))}
+    given.clear()
+    launching.by_workers(runs, lab, Where(), SimpleNamespace(jobs=2), tested=False)
+    assert [job.whole for job in given] == [work[0]] * 2
 
 
 @pytest.mark.slow

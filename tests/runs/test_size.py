@@ -59,6 +59,8 @@ def test_operations_of_a_training_are_those_of_its_steps():
     p = estimate.parameters(spec, tasks.build("linear"))
     passes = [2 * p * t + 4 * 4 * t * t for t in (2, 4, 4)]
     assert estimate.training_operations(spec) == pytest.approx(3 * 2 * sum(passes))
+    first = [estimate.operations_by_step(spec)(steps) for steps in range(4)]
+    assert first == pytest.approx([3 * 2 * sum(passes[:steps]) for steps in range(4)])
 
 
 def test_operations_of_a_test_are_those_of_its_passes():
