@@ -91,6 +91,7 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "analyses": lambda root: _analyses(),
     "findings": lambda root: ledger.table(headlines.chosen(recorded(root))[:6], "experiments"),
     "arms": lambda root: arms.table(root / "experiments", _committed(root)),
+    "predictions": lambda root: arms.tally(root / "experiments", _committed(root)),
     "bound_curve": lambda root: arms.curve(root / "experiments", _committed(root)),
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},

@@ -32,7 +32,14 @@ TRAINED = {
 }
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
-APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97  # the predictions: see docs/boundary.md
+APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97
+PREDICTED = (  # before the first run
+    f"The logarithm of the ratio of C to softmax's is within {APART:g} of 0.",
+    f"The error far from training (σ of functions {FAR[0]} to {FAR[-1]}, geometric mean) is more than {RATIO:g} times "
+    "softmax's.",
+    f"With labels rescaled the error at σ {FARTHEST} is below {LEFT:g} at `deep2` and larger.",
+    f"B is within {100 * (1 - REACHED):.0f} % of C.",
+)
 SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
@@ -47,19 +54,66 @@ class Arm:
     reached: Sequence[float]  # B/C, of the seeds that the boundary analysis has asked
 
 
-def table(files: Path, store: Store) -> list[str]:
-    """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
-    rows = []
+@dataclass(frozen=True)
+class Outcome:
+    """Measured numbers of an arm beside those of its softmax; what is empty or None was not measured."""
+
+    preset: str
+    label: str  # what its experiment adds to the preset
+    variant: str
+    seeds: int
+    bounds: Sequence[float]  # C
+    moved: Sequence[float]  # log ratio of C to softmax's
+    reached: Sequence[float]  # B/C
+    error: float
+    floor: float | None
+    ratio: float | None  # of errors to softmax's, geometric mean over the spreads of FAR
+    rescaled: Sequence[float]  # errors with labels rescaled
+
+    @property
+    def place(self) -> str:
+        """The preset and what its experiment adds to it."""
+        return f"`{self.preset}{self.label}`"
+
+    def holds(self) -> dict[int, bool]:
+        """Returns the predictions that the numbers answer, by their places in PREDICTED."""
+        answered = {
+            0: abs(fmean(self.moved)) < APART if self.moved else None,
+            1: self.ratio > RATIO if self.ratio is not None else None,
+            2: max(self.rescaled) < LEFT if self.rescaled and self.preset not in SHORT else None,
+            3: min(self.reached) >= REACHED if self.reached else None,
+        }
+        return {number: held for number, held in answered.items() if held is not None}
+
+
+def outcomes(files: Path, store: Store) -> list[Outcome]:
+    """Returns what was measured of each variant and preset of which runs are finished."""
+    found = []
     for name, (asking, label) in TRAINED.items():
         made, question = experiments.load(name, files), experiments.load(asking, files).question()
         for preset in PRESETS:
             arms = _arms(made, store, preset, _reached(asking, question, store, preset))
             for variant, arm in arms.items():
                 if arm.grids:
-                    cells = _cells(arm, arms[_compared_with(variant, arms)], preset)
-                    rows.append(md.row([f"`{preset}{label}`", variant, str(len(arm.grids)), *cells]))
+                    found.append(_outcome(arm, arms[_compared_with(variant, arms)], preset, label, variant))
+    return found
+
+
+def table(files: Path, store: Store) -> list[str]:
+    """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
+    rows = [md.row([one.place, one.variant, str(one.seeds), *_cells(one)]) for one in outcomes(files, store)]
     head = ["preset", "model", "seeds", "C", "log ratio of C", "B/C", "error at 10", "floor"]
     return [*md.head([*head, "ratio to softmax, 4 to 10", "rescaled, at 10"]), *rows]
+
+
+def tally(files: Path, store: Store) -> list[str]:
+    """Returns one row a prediction: of how many arms it was measured, in how many it holds, and where it fails."""
+    known, rows = outcomes(files, store), []
+    for number, words in enumerate(PREDICTED):
+        held = {f"{one.place} {one.variant}": one.holds()[number] for one in known if number in one.holds()}
+        failed = [name for name, right in held.items() if not right]
+        rows.append([f"{number + 1}. {words}", f"{sum(held.values())} of {len(held)}", "; ".join(failed) or "none"])
+    return md.table(["predicted for every arm", "holds in", "fails in"], rows)
 
 
 def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[str, Sequence[float]]) -> dict[str, Arm]:
@@ -84,24 +138,36 @@ def _compared_with(variant: str, names: Container[str]) -> str:
     return alike if rule != BASELINE and alike in names else BASELINE
 
 
-def _cells(arm: Arm, softmax: Arm, preset: str) -> list[str]:
-    """The cells of an arm's row from C on; those that depend on softmax are empty in its own row."""
+def _outcome(arm: Arm, softmax: Arm, preset: str, label: str, variant: str) -> Outcome:
+    """Numbers of an arm; those that depend on softmax are empty for softmax itself."""
     errors = [_at(grid, FARTHEST) for grid in arm.grids.values()]
     floors = [value for grid in arm.grids.values() if not math.isnan(value := _at(grid, FARTHEST, FLOOR))]
-    rescaled = [_at(grid, FARTHEST) for grid in arm.rescaled.values()]
     other = arm is not softmax
     paired = sorted(arm.grids.keys() & softmax.grids.keys()) if other else []
-    ratio = math.exp(fmean(_far(arm.grids[seed]) - _far(softmax.grids[seed]) for seed in paired)) if paired else None
     with_bounds = sorted(arm.bounds.keys() & softmax.bounds.keys()) if other else []
-    moved = [math.log(arm.bounds[seed] / softmax.bounds[seed]) for seed in with_bounds]
+    return Outcome(
+        *(preset, label, variant, len(arm.grids)),
+        bounds=list(arm.bounds.values()),
+        moved=[math.log(arm.bounds[seed] / softmax.bounds[seed]) for seed in with_bounds],
+        reached=arm.reached,
+        error=fmean(errors),
+        floor=fmean(floors) if floors else None,
+        ratio=math.exp(fmean(_far(arm.grids[seed]) - _far(softmax.grids[seed]) for seed in paired)) if paired else None,
+        rescaled=[_at(grid, FARTHEST) for grid in arm.rescaled.values()],
+    )
+
+
+def _cells(one: Outcome) -> list[str]:
+    """The cells of an arm's row from C on."""
+    failed = {number for number, held in one.holds().items() if not held}
     return [
-        _span(arm.bounds.values(), ".1f") or "none",
-        _marked(_span(moved, "+.2f"), bool(moved) and abs(fmean(moved)) >= APART),
-        _marked(_span([100 * share for share in arm.reached], ".0f", " %"), min(arm.reached, default=1) < REACHED),
-        f"{fmean(errors):.3g}",
-        f"{fmean(floors):.3g}" if floors else "none",
-        "" if ratio is None else _marked(f"{ratio:.2f}", ratio <= RATIO),
-        _marked(_span(rescaled, ".2g"), preset not in SHORT and max(rescaled, default=0) >= LEFT),
+        _span(one.bounds, ".1f") or "none",
+        _marked(_span(one.moved, "+.2f"), 0 in failed),
+        _marked(_span([100 * share for share in one.reached], ".0f", " %"), 3 in failed),
+        f"{one.error:.3g}",
+        "none" if one.floor is None else f"{one.floor:.3g}",
+        "" if one.ratio is None else _marked(f"{one.ratio:.2f}", 1 in failed),
+        _marked(_span(one.rescaled, ".2g"), 2 in failed),
     ]
 
 

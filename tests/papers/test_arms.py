@@ -40,11 +40,15 @@ def arm(errors, bounds=(), rescaled=(), reached=()):
     return Arm(grids, dict(bounds), others, list(reached))
 
 
+def cells(one, softmax, preset="deep2"):
+    return arms._cells(arms._outcome(one, softmax, preset, "", "ssa"))
+
+
 def test_arms_are_paired_by_seed():
     softmax = arm({1: 10.0, 2: 40.0}, {1: 10.0, 2: 20.0})
     ssa = arm({0: 99.0, 1: 9.0, 2: 36.0}, {0: 99.0, 1: 10.5, 2: 21.0})
-    assert arms._cells(ssa, softmax, "deep2") == ["10.5 to 99.0", "+0.05", "", "48", "1", "0.90", ""]
-    own = arms._cells(softmax, softmax, "deep2")
+    assert cells(ssa, softmax) == ["10.5 to 99.0", "+0.05", "", "48", "1", "0.90", ""]
+    own = cells(softmax, softmax)
     assert (own[1], own[5]) == ("", "")
 
 
@@ -52,11 +56,32 @@ def test_a_failed_prediction_is_bold():
     softmax = arm({0: 10.0}, {0: 10.0})
     moved = 10 * math.exp(-arms.APART)
     good = arm({0: 7.6}, {0: moved + 0.01}, {0: 0.049}, [0.971, 0.99])
-    assert arms._cells(good, softmax, "deep2") == ["9.1", "-0.10", "97 to 99 %", "7.6", "1", "0.76", "0.049"]
+    assert cells(good, softmax) == ["9.1", "-0.10", "97 to 99 %", "7.6", "1", "0.76", "0.049"]
     bad = arm({0: 7.4}, {0: moved - 0.01}, {0: 0.051}, [0.9, 0.99])
     told = ["9.0", "**-0.10**", "**90 to 99 %**", "7.4", "1", "**0.74**", "**0.051**"]
-    assert arms._cells(bad, softmax, "deep2") == told
-    assert arms._cells(bad, softmax, "nano")[-1] == "0.051"  # trained too briefly for this prediction
+    assert cells(bad, softmax) == told
+    assert cells(bad, softmax, "nano")[-1] == "0.051"  # trained too briefly for this prediction
+
+
+def test_predictions_are_told_with_where_they_fail(monkeypatch):
+    softmax = arm({0: 10.0}, {0: 10.0})
+    good = arm({0: 7.6}, {0: 10.0}, {0: 0.049}, [0.98])
+    bad = arm({0: 7.4}, {0: 8.0}, {0: 0.051}, [0.9])
+    known = [
+        arms._outcome(softmax, softmax, "deep2", "", "softmax"),
+        arms._outcome(good, softmax, "deep2", "", "ssa"),
+        arms._outcome(bad, softmax, "deep2", ", again", "ssa"),
+        arms._outcome(arm({0: 9.0}, rescaled={0: 1.0}), softmax, "nano", "", "ssa"),
+    ]
+    every = range(len(arms.PREDICTED))
+    assert [one.holds() for one in known] == [{}, dict.fromkeys(every, True), dict.fromkeys(every, False), {1: True}]
+    monkeypatch.setattr(arms, "outcomes", lambda files, store: known)
+    rows = [line.strip("| ").split(" | ") for line in arms.tally(None, None)[2:]]
+    assert [row[0][:2] for row in rows] == ["1.", "2.", "3.", "4."]
+    assert [row[1] for row in rows] == ["1 of 2", "2 of 3", "1 of 2", "1 of 2"]
+    assert [row[2] for row in rows] == ["`deep2, again` ssa"] * 4
+    known[2:3] = []
+    assert [line.strip("| ").split(" | ")[2] for line in arms.tally(None, None)[2:]] == ["none"] * 4
 
 
 def test_an_arm_is_compared_with_softmax_of_the_same_norm():
