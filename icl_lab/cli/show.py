@@ -63,10 +63,14 @@ def tell_repeat(runs: Sequence[Run]) -> None:
     archive = Archive.find()
     if archive is None:
         return
-    for run in runs:
-        if not run.copied and run.finished:
-            for line in summary.repeated(run, ArchivedRun(archive, run.key)):
-                out(line)
+    own = [run for run in runs if not run.copied and run.finished]
+    told = [known for run in own if (known := summary.repeated(run, ArchivedRun(archive, run.key))) is not None]
+    if told:
+        out(f"\nbeside the repository's run{'s' * (len(told) > 1)} of the same specification and seed:")
+    for line, _ in told:
+        out(line)
+    if not all(equal for _, equal in told):
+        out(summary.REPEATS_DIFFER)
 
 
 class TrainedModels(Terminal):

@@ -200,21 +200,21 @@ def bound_words(run: Run) -> str:
     return f"answers bounded by C = {bounds[0]}" if len(bounds) == 1 else f"outputs bounded by C up to {max(bound):.4g}"
 
 
-def repeated(run: Run, other: RunFiles) -> list[str]:
-    """Compare a finished run with another of the same specification and seed: equal, or how far apart, in words.
+def repeated(run: Run, other: RunFiles) -> tuple[str, bool] | None:
+    """Compare a finished run with another of the same specification and seed: how far apart, in words, and if equal.
 
-    Nothing where that has no grid. Errors that span decades are compared by their ratio, |ours / theirs - 1|; error
-    rates by their difference.
+    None where that has no grid. Errors that span decades are compared by their ratio, |ours / theirs - 1|; error rates
+    by their difference.
     """
     if (data := other.find(run.below("grid.csv"))) is None:
-        return []
+        return None
     task = tasks.build(run.spec.task)
     grids = run.grid(), Grid.read(data.decode())
     ours, theirs = (grid.where(attn=run.name, metric=task.headline) for grid in grids)
     both = ours.frame.merge(theirs.frame, on=ours.axes, suffixes=("", "_there"))
-    label = f"beside the repository's run of the same specification and seed ({run.name}, seed {run.seed}):"
+    label = f"{run.name}, seed {run.seed}:"
     if both["value"].equals(both["value_there"]):
-        return [f"{label} equal in all {len(both)} cells of {task.headline}."]
+        return f"{label} equal in all {len(both)} cells of {task.headline}.", True
     apart = (both["value"] - both["value_there"]).abs()
     if task.log_scale:
         apart = (both["value"] / both["value_there"] - 1).abs()
@@ -226,7 +226,7 @@ def repeated(run: Run, other: RunFiles) -> list[str]:
         there = f"in training conditions {short(ours.at(**here))} here, {short(theirs.at(**here))} there; "
     except KeyError:  # the test grid leaves training conditions out
         there = ""
-    return [f"{label} {there}farthest cell {gap} apart ({where}).", REPEATS_DIFFER]
+    return f"{label} {there}farthest cell {gap} apart ({where}).", False
 
 
 def _present(grid: Grid, labels: Mapping[str, float]) -> dict[str, float]:

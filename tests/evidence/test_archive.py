@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from icl_lab import pipeline as sweeping
+from icl_lab.cli import show
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.evidence import archive as archiving
 from icl_lab.evidence.archive import Archive, choose
@@ -204,7 +206,8 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
     code, out, _ = run("sweep", *NAMED)
     assert code == 0
     assert "farthest cell 50.0% apart (sigma_x 1, sigma_f 1, length 5)" in out
-    assert "rounds differently" in out
+    assert "beside the repository's run of the same specification and seed:" in out
+    assert out.count("rounds differently") == 1
 
 
 @pytest.mark.slow
@@ -782,3 +785,21 @@ def test_every_table_that_a_stored_study_names_is_stored_with_it():
         for name in json.loads((ROOT / record).read_text())["files"]:
             table = record.replace("study.json", name)
             assert not name.endswith((".csv", ".md")) or {table, f"{table}.xz"} & set(listed), table
+
+
+def test_why_repeats_differ_is_said_once(monkeypatch, evidence, capsys):
+    told = iter([("ssa, seed 0: 5 % apart.", False), ("ssa, seed 1: equal in all 6 cells.", True), None] * 2)
+    monkeypatch.setattr(show.summary, "repeated", lambda run, other: next(told))
+    own = [SimpleNamespace(copied=False, finished=True, key=str(seed)) for seed in range(3)]
+    show.tell_repeat([*own[:2], SimpleNamespace(copied=True), own[2]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "",
+        "beside the repository's runs of the same specification and seed:",
+        "ssa, seed 0: 5 % apart.",
+        "ssa, seed 1: equal in all 6 cells.",
+    ]
+    assert lines[4:] == [show.summary.REPEATS_DIFFER]
+    told = iter([None])
+    show.tell_repeat(own[:1])
+    assert capsys.readouterr().out == ""
