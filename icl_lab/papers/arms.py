@@ -9,10 +9,10 @@ from statistics import fmean
 
 from icl_lab import markdown as md
 from icl_lab import tasks
+from icl_lab.analyses import frame
 from icl_lab.analyses.boundary import answers
 from icl_lab.analyses.boundary.answers import Model
 from icl_lab.analyses.findings import StoredGrids
-from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import folders
@@ -25,11 +25,8 @@ from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
 BOUNDS = "boundary-values"  # the experiment whose largest answers are pictured
-# Experiments that train, each with the one that asks its models for B, and what its rows add to the preset.
-TRAINED = {
-    "boundary-bound": (BOUNDS, ""),
-    "boundary-optimizer": ("boundary-optimizer-values", ", published optimizer"),
-}
+# Experiments that train, and what their rows add to the preset.
+TRAINED = {"boundary-bound": "", "boundary-optimizer": ", published optimizer"}
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97
@@ -51,7 +48,7 @@ class Arm:
     grids: Mapping[int, Grid]
     bounds: Mapping[int, float]  # C, of the seeds for which it is kept; empty without a final norm
     rescaled: Mapping[int, Grid]  # the same models, tested with rescaled labels
-    reached: Sequence[float]  # B/C, of the seeds that the boundary analysis has asked
+    reached: Sequence[float]  # B/C, of the models that the boundary analysis has asked
 
 
 @dataclass(frozen=True)
@@ -88,11 +85,11 @@ class Outcome:
 
 def outcomes(files: Path, store: Store) -> list[Outcome]:
     """Returns what was measured of each variant and preset of which runs are finished."""
-    found = []
-    for name, (asking, label) in TRAINED.items():
-        made, question = experiments.load(name, files), experiments.load(asking, files).question()
+    found, reached = [], _reached(store)
+    for name, label in TRAINED.items():
+        made = experiments.load(name, files)
         for preset in PRESETS:
-            arms = _arms(made, store, preset, _reached(asking, question, store, preset))
+            arms = _arms(made, store, preset, reached)
             for variant, arm in arms.items():
                 if arm.grids:
                     found.append(_outcome(arm, arms[_compared_with(variant, arms)], preset, label, variant))
@@ -116,7 +113,7 @@ def tally(files: Path, store: Store) -> list[str]:
     return md.table(["predicted for every arm", "holds in", "fails in"], rows)
 
 
-def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[str, Sequence[float]]) -> dict[str, Arm]:
+def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[tuple[str, int], float]) -> dict[str, Arm]:
     """Arms by variant; one with rescaled labels is part of the arm whose models it tests."""
     finished = Finished(made, store, preset)
     grids = {
@@ -127,7 +124,8 @@ def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[str, Seq
     for variant in [name for name in grids if not name.endswith(RESCALED)]:
         known = {seed: _bound(finished, variant, seed) for seed in grids[variant]}
         bounds = {seed: bound for seed, bound in known.items() if bound is not None}
-        arms[variant] = Arm(grids[variant], bounds, grids.get(variant + RESCALED, {}), reached.get(variant, ()))
+        asked = [reached[key] for seed in grids[variant] if (key := (finished.spec(variant).hash, seed)) in reached]
+        arms[variant] = Arm(grids[variant], bounds, grids.get(variant + RESCALED, {}), asked)
     return arms
 
 
@@ -173,7 +171,7 @@ def _cells(one: Outcome) -> list[str]:
 
 def curve(files: Path, store: Store) -> list[str]:
     """Returns C during training: one row a variant and preset, mean over seeds after shares of all steps."""
-    rows, made = [], [(experiments.load(name, files), label) for name, (_, label) in TRAINED.items()]
+    rows, made = [], [(experiments.load(name, files), label) for name, label in TRAINED.items()]
     for (experiment, label), preset in product(made, PRESETS):
         finished = Finished(experiment, store, preset)
         for variant in [each for each in finished.specs if not each.endswith(RESCALED)]:
@@ -192,18 +190,17 @@ def _bound(finished: Finished, variant: str, seed: int) -> float | None:
     return float(known[1][0]) if known is not None and bool(known[1].isfinite().all()) else None
 
 
-def _reached(asking: str, question: AnyAnalysis | None, store: Store, preset: str) -> dict[str, list[float]]:
-    """B/C of each variant, one a seed, from the study of the boundary analysis, where there is one."""
-    return {
-        variant: [largest / bound for bound, largest in map(answers.bound_and_largest, models)]
-        for variant, models in _asked(asking, question, store, preset).items()
-    }
-
-
-def _asked(asking: str, question: AnyAnalysis | None, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
-    """Findings of the boundary analysis by variant, one a seed; empty without a study of the preset."""
-    found = folders.stored(question, folders.fullest(asking, store, preset)) if question is not None else None
-    return answers.bounded(found) if isinstance(found, StoredGrids) else {}
+def _reached(store: Store) -> dict[tuple[str, int], float]:
+    """B/C by specification and seed, of every model that a stored study of the boundary analysis has asked."""
+    analysis, known = frame.build("boundary", {}), {}
+    for place, study in folders.of_kind("boundary", store).items():
+        found = folders.stored(analysis, place)
+        kept = answers.kept(found) if isinstance(found, StoredGrids) else {}
+        for run in study.runs:
+            if numbers := kept.get(run.label, {}).get(run.seed):
+                bound, largest = answers.bound_and_largest(numbers)
+                known[run.spec, run.seed] = largest / bound
+    return known
 
 
 def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence[Model]]], tuple[str, str]]:
@@ -212,9 +209,15 @@ def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence
     Beside them the names of the spread of functions and of the error.
     """
     made = experiments.load(BOUNDS, files)
-    question = made.question()
-    known = {preset: _asked(BOUNDS, question, store, preset) for preset in PRESETS}
+    known = {preset: _asked(made, store, preset) for preset in PRESETS}
     return {preset: models for preset, models in known.items() if models}, answers.words(tasks.build(made.task))
+
+
+def _asked(made: Experiment, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
+    """Findings of the experiment by variant, one a seed; empty without a study of the preset."""
+    question = made.question()
+    found = folders.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
+    return answers.bounded(found) if isinstance(found, StoredGrids) else {}
 
 
 def sources(store: Store) -> str:
@@ -237,8 +240,8 @@ def _far(grid: Grid) -> float:
 
 
 def _along(grid: Grid, metric: str = "") -> dict[float, float]:
-    frame = grid.where(attn=model_name(grid)).frame
-    own = frame[frame["metric"] == (metric or frame["metric"].iloc[0])]
+    cells = grid.where(attn=model_name(grid)).frame
+    own = cells[cells["metric"] == (metric or cells["metric"].iloc[0])]
     return dict(zip(own[grid.axes[1]], own["value"], strict=True))
 
 

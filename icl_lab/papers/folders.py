@@ -56,6 +56,14 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
     return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
+def of_kind(kind: str, store: Store) -> dict[Path, StudyRecord]:
+    """Returns the studies of a kind, here or in the repository, those of experiments among them."""
+    mine = own_studies(store.root)
+    places = [*store.studies(mine, "*/"), *store.studies(mine / "experiments", "*/")]
+    known = {place: study_folder.read(place) for place in places}
+    return {place: study for place, study in known.items() if study is not None and study.kind == kind}
+
+
 def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tuple[object, object]]:
     """Returns the options of a stored study that are others in the (prepared) analysis: the values stored and here.
 

@@ -3,14 +3,18 @@
 import csv
 import io
 import math
+import shutil
 from pathlib import Path
 
 import pytest
 
+from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
 from icl_lab.grid import Grid
 from icl_lab.papers import arms
+from icl_lab.papers import experiment as experiments
 from icl_lab.papers.arms import Arm
+from icl_lab.papers.finished import Finished
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
@@ -134,10 +138,30 @@ def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
     assert [row.split(" | ")[1] for row in other] == ["softmax", "ssa"]
     table = arms.table(EXPERIMENTS, repository)
     assert sum(row.startswith("| `deep2, published optimizer` | ssa | ") for row in table) == 1
-    monkeypatch.setattr(arms, "TRAINED", {"boundary-bound": (arms.BOUNDS, ", again")})
+    monkeypatch.setattr(arms, "TRAINED", {"boundary-bound": ", again"})
     plain = [row for row in curve if row not in other]
     assert arms.curve(EXPERIMENTS, repository)[2:] == [row.replace("` |", ", again` |") for row in plain]
     assert any(row.startswith("| `nano, again` | softmax |") for row in arms.table(EXPERIMENTS, repository))
+
+
+def test_every_study_of_the_boundary_tells_what_is_reached(repository):
+    """B/C by specification and seed, whatever the study is called and what asked for it."""
+    made = experiments.load("boundary-optimizer", EXPERIMENTS)
+    softmax = Finished(made, repository, "deep2").specs["softmax"]
+    place = repository.study(repository.root / "experiments" / "boundary-optimizer-values-deep2")
+    rows = list(csv.DictReader(io.StringIO((place / "answers.csv").read_text())))
+    bound, largest = (
+        max(float(row["value"]) for row in rows if (row["attn"], row["metric"]) == ("softmax", metric))
+        for metric in ("bound", "largest")
+    )
+    reached = arms._reached(repository)
+    assert reached[softmax.hash, 0] == pytest.approx(largest / bound)
+    own = repository.root / "boundary-of-mine"
+    shutil.copytree(place, own)
+    assert arms._reached(Store(repository.root))[softmax.hash, 0] == pytest.approx(largest / bound)
+    (own / "answers.csv").write_text("edited")
+    with pytest.raises(RunFailed, match=r"answers\.csv"):
+        arms._reached(repository)
 
 
 @pytest.mark.slow
