@@ -196,7 +196,7 @@ def _reached(store: Store) -> dict[tuple[str, int], float]:
     for place, study in folders.of_kind("boundary", store).items():
         found = folders.stored(analysis, place)
         kept = answers.kept(found) if isinstance(found, StoredGrids) else {}
-        for run in study.runs:
+        for run in [each for each in study.runs if not each.swap]:
             if numbers := kept.get(run.label, {}).get(run.seed):
                 bound, largest = answers.bound_and_largest(numbers)
                 known[run.spec, run.seed] = largest / bound

@@ -6,6 +6,7 @@ import math
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from icl_lab.errors import RunFailed
@@ -15,6 +16,7 @@ from icl_lab.papers import arms
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.arms import Arm
 from icl_lab.papers.finished import Finished
+from icl_lab.runs import study_folder
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
@@ -144,7 +146,7 @@ def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
     assert any(row.startswith("| `nano, again` | softmax |") for row in arms.table(EXPERIMENTS, repository))
 
 
-def test_every_study_of_the_boundary_tells_what_is_reached(repository):
+def test_every_study_of_the_boundary_tells_what_is_reached(repository, monkeypatch):
     """B/C by specification and seed, whatever the study is called and what asked for it."""
     made = experiments.load("boundary-optimizer", EXPERIMENTS)
     softmax = Finished(made, repository, "deep2").specs["softmax"]
@@ -159,6 +161,11 @@ def test_every_study_of_the_boundary_tells_what_is_reached(repository):
     own = repository.root / "boundary-of-mine"
     shutil.copytree(place, own)
     assert arms._reached(Store(repository.root))[softmax.hash, 0] == pytest.approx(largest / bound)
+    study = study_folder.read(own)
+    swapped = msgspec.structs.replace(study, runs=[msgspec.structs.replace(run, swap="ssa") for run in study.runs])
+    with monkeypatch.context() as patch:
+        patch.setattr(arms.folders, "of_kind", lambda kind, store: {own: swapped})
+        assert arms._reached(repository) == {}  # tested with another normalizer: no model of an arm
     (own / "answers.csv").write_text("edited")
     with pytest.raises(RunFailed, match=r"answers\.csv"):
         arms._reached(repository)
