@@ -30,12 +30,11 @@ TRAINED = {"boundary-bound": "", "boundary-optimizer": ", published optimizer"}
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97
-PREDICTED = (  # before the first run
-    f"The logarithm of the ratio of C to softmax's is within {APART:g} of 0.",
-    f"The error far from training (σ of functions {FAR[0]} to {FAR[-1]}, geometric mean) is more than {RATIO:g} times "
-    "softmax's.",
-    f"With labels rescaled the error at σ {FARTHEST} is below {LEFT:g} at `deep2` and larger.",
-    f"B is within {100 * (1 - REACHED):.0f} % of C.",
+PREDICTED = (  # before the first run, in the order of ``Outcome.holds``
+    f"Log ratio of C to softmax's within {APART:g} of 0",
+    f"Error over σ {FAR[0]} to {FAR[-1]} above {RATIO:g} times softmax's",
+    f"Labels rescaled: error at σ {FARTHEST} below {LEFT:g}",
+    f"B within {100 * (1 - REACHED):.0f} % of C",
 )
 SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
@@ -109,8 +108,8 @@ def tally(files: Path, store: Store) -> list[str]:
     for number, words in enumerate(PREDICTED):
         held = {f"{one.place} {one.variant}": one.holds()[number] for one in known if number in one.holds()}
         failed = [name for name, right in held.items() if not right]
-        rows.append([f"{number + 1}. {words}", f"{sum(held.values())} of {len(held)}", "; ".join(failed) or "none"])
-    return md.table(["predicted for every arm", "holds in", "fails in"], rows)
+        rows.append([f"{number + 1}. {words}", "; ".join(failed) or "none", f"{sum(held.values())} of {len(held)}"])
+    return md.table(["predicted for every arm", "fails in", "holds in"], rows)
 
 
 def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[tuple[str, int], float]) -> dict[str, Arm]:

@@ -84,10 +84,10 @@ def test_predictions_are_told_with_where_they_fail(monkeypatch):
     monkeypatch.setattr(arms, "outcomes", lambda files, store: known)
     rows = [line.strip("| ").split(" | ") for line in arms.tally(None, None)[2:]]
     assert [row[0][:2] for row in rows] == ["1.", "2.", "3.", "4."]
-    assert [row[1] for row in rows] == ["1 of 2", "2 of 3", "1 of 2", "1 of 2"]
-    assert [row[2] for row in rows] == ["`deep2, again` ssa"] * 4
+    assert [row[2] for row in rows] == ["1 of 2", "2 of 3", "1 of 2", "1 of 2"]
+    assert [row[1] for row in rows] == ["`deep2, again` ssa"] * 4
     known[2:3] = []
-    assert [line.strip("| ").split(" | ")[2] for line in arms.tally(None, None)[2:]] == ["none"] * 4
+    assert [line.strip("| ").split(" | ")[1] for line in arms.tally(None, None)[2:]] == ["none"] * 4
 
 
 def test_an_arm_is_compared_with_softmax_of_the_same_norm():
