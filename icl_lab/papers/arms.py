@@ -99,7 +99,7 @@ def table(files: Path, store: Store) -> list[str]:
     """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
     rows = [md.row([one.place, one.variant, str(one.seeds), *_cells(one)]) for one in outcomes(files, store)]
     head = ["preset", "model", "seeds", "C", "log ratio of C", "B/C", "error at 10", "floor"]
-    return [*md.head([*head, "ratio to softmax, 4 to 10", "rescaled, at 10"]), *rows]
+    return [*md.head([*head, "ratio, 4 to 10", "rescaled, at 10"]), *rows]
 
 
 def tally(files: Path, store: Store) -> list[str]:
