@@ -1,6 +1,9 @@
 """Studies that are taken in: numbers, tables and PNGs, checked, in one step, and no other study is written over."""
 
+import json
 import lzma
+import re
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +147,12 @@ def test_a_full_disk_leaves_what_was_kept(kept, mine, add, monkeypatch):
     code, _, err = add()
     assert (code, "cannot be written: No space left on device" in err) == (1, True)
     assert {path.name: path.read_bytes() for path in there.iterdir()} == before
+
+
+def test_commands_of_the_repository_name_no_path_of_a_machine():
+    """They are to be typed elsewhere."""
+    results = Path(__file__).parents[2] / "results"
+    records = [path for path in results.rglob("*.json") if not {"own", "runs"} & set(path.relative_to(results).parts)]
+    commands = [line for path in records for line in re.findall(r'"command": (".*")', path.read_text())]
+    assert len(commands) > 50
+    assert [line for line in map(json.loads, commands) if re.search(r"""(^|[\s='"])[/~]\w""", line)] == []
