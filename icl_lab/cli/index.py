@@ -72,6 +72,12 @@ def recorded(root: Path) -> list[Row]:
     return [row for rows in record.stored(_committed(root)).values() for row in rows]
 
 
+@cache
+def _outcomes(root: Path) -> list[arms.Outcome]:
+    """Outcomes of the arms of the boundary, for both of their tables."""
+    return arms.outcomes(root / "experiments", _committed(root))
+
+
 def _paper(root: Path, name: str) -> list[str]:
     """Table of the claims of one paper, each once."""
     files = root / "experiments"
@@ -90,8 +96,8 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
     "findings": lambda root: ledger.table(headlines.chosen(recorded(root))[:6], "experiments"),
-    "arms": lambda root: arms.table(root / "experiments", _committed(root)),
-    "predictions": lambda root: arms.tally(root / "experiments", _committed(root)),
+    "arms": lambda root: arms.table(_outcomes(root)),
+    "predictions": lambda root: arms.tally(_outcomes(root)),
     "bound_curve": lambda root: arms.curve(root / "experiments", _committed(root)),
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},

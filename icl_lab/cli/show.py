@@ -64,12 +64,13 @@ def tell_repeat(runs: Sequence[Run]) -> None:
     if archive is None:
         return
     own = [run for run in runs if not run.copied and run.finished]
-    told = [known for run in own if (known := summary.repeated(run, ArchivedRun(archive, run.key))) is not None]
-    if told:
-        out(f"\nbeside the repository's run{'s' * (len(told) > 1)} of the same specification and seed:")
-    for line, _ in told:
-        out(line)
-    if not all(equal for _, equal in told):
+    repeats = [summary.repeated(run, ArchivedRun(archive, run.key)) for run in own]
+    comparisons = [each for each in repeats if each is not None]
+    if comparisons:
+        out(f"\nbeside the repository's run{'s' * (len(comparisons) > 1)} of the same specification and seed:")
+    for comparison, _ in comparisons:
+        out(comparison)
+    if not all(equal for _, equal in comparisons):
         out(summary.REPEATS_DIFFER)
 
 

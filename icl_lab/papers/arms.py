@@ -30,12 +30,12 @@ TRAINED = {"boundary-bound": "", "boundary-optimizer": ", published optimizer"}
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97
-PREDICTED = (  # before the first run, in the order of ``Outcome.holds``
-    f"Log ratio of C to softmax's within {APART:g} of 0",
-    f"Error over σ {FAR[0]} to {FAR[-1]} above {RATIO:g} times softmax's",
-    f"Labels rescaled: error at σ {FARTHEST} below {LEFT:g}",
-    f"B within {100 * (1 - REACHED):.0f} % of C",
-)
+PREDICTED = {  # before the first run: the field of ``Outcome`` that answers -> the prediction
+    "moved": f"Log ratio of C to softmax's within {APART:g} of 0",
+    "ratio": f"Error over σ {FAR[0]} to {FAR[-1]} above {RATIO:g} times softmax's",
+    "rescaled": f"Labels rescaled: error at σ {FARTHEST} below {LEFT:g}",
+    "reached": f"B within {100 * (1 - REACHED):.0f} % of C",
+}
 SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
@@ -71,15 +71,15 @@ class Outcome:
         """The preset and what its experiment adds to it."""
         return f"`{self.preset}{self.label}`"
 
-    def holds(self) -> dict[int, bool]:
-        """Returns the predictions that the numbers answer, by their places in PREDICTED."""
+    def holds(self) -> dict[str, bool]:
+        """Returns the predictions that the numbers answer, by their names in PREDICTED, each with whether it holds."""
         answered = {
-            0: abs(fmean(self.moved)) < APART if self.moved else None,
-            1: self.ratio > RATIO if self.ratio is not None else None,
-            2: max(self.rescaled) < LEFT if self.rescaled and self.preset not in SHORT else None,
-            3: min(self.reached) >= REACHED if self.reached else None,
+            "moved": abs(fmean(self.moved)) < APART if self.moved else None,
+            "ratio": self.ratio > RATIO if self.ratio is not None else None,
+            "rescaled": max(self.rescaled) < LEFT if self.rescaled and self.preset not in SHORT else None,
+            "reached": min(self.reached) >= REACHED if self.reached else None,
         }
-        return {number: held for number, held in answered.items() if held is not None}
+        return {name: held for name, held in answered.items() if held is not None}
 
 
 def outcomes(files: Path, store: Store) -> list[Outcome]:
@@ -95,20 +95,20 @@ def outcomes(files: Path, store: Store) -> list[Outcome]:
     return found
 
 
-def table(files: Path, store: Store) -> list[str]:
-    """Returns one row a variant and preset of which runs are finished; cells that fail their prediction are bold."""
-    rows = [md.row([one.place, one.variant, str(one.seeds), *_cells(one)]) for one in outcomes(files, store)]
+def table(known: Sequence[Outcome]) -> list[str]:
+    """Returns one row an arm; cells that fail their prediction are bold."""
+    rows = [md.row([one.place, one.variant, str(one.seeds), *_cells(one)]) for one in known]
     head = ["preset", "model", "seeds", "C", "log ratio of C", "B/C", "error at 10", "floor"]
     return [*md.head([*head, "ratio, 4 to 10", "rescaled, at 10"]), *rows]
 
 
-def tally(files: Path, store: Store) -> list[str]:
-    """Returns one row a prediction: of how many arms it was measured, in how many it holds, and where it fails."""
-    known, rows = outcomes(files, store), []
-    for number, words in enumerate(PREDICTED):
-        held = {f"{one.place} {one.variant}": one.holds()[number] for one in known if number in one.holds()}
-        failed = [name for name, right in held.items() if not right]
-        rows.append([f"{number + 1}. {words}", "; ".join(failed) or "none", f"{sum(held.values())} of {len(held)}"])
+def tally(known: Sequence[Outcome]) -> list[str]:
+    """Returns one row a prediction: the arms in which it fails, and in how many of those that answer it it holds."""
+    rows = []
+    for number, (name, prediction) in enumerate(PREDICTED.items(), 1):
+        held = {f"{one.place} {one.variant}": one.holds()[name] for one in known if name in one.holds()}
+        failed = [arm for arm, right in held.items() if not right]
+        rows.append([f"{number}. {prediction}", "; ".join(failed) or "none", f"{sum(held.values())} of {len(held)}"])
     return md.table(["predicted for every arm", "fails in", "holds in"], rows)
 
 
@@ -156,15 +156,15 @@ def _outcome(arm: Arm, softmax: Arm, preset: str, label: str, variant: str) -> O
 
 def _cells(one: Outcome) -> list[str]:
     """The cells of an arm's row from C on."""
-    failed = {number for number, held in one.holds().items() if not held}
+    failed = {name for name, held in one.holds().items() if not held}
     return [
         _span(one.bounds, ".1f") or "none",
-        _marked(_span(one.moved, "+.2f"), 0 in failed),
-        _marked(_span([100 * share for share in one.reached], ".0f", " %"), 3 in failed),
+        _marked(_span(one.moved, "+.2f"), "moved" in failed),
+        _marked(_span([100 * share for share in one.reached], ".0f", " %"), "reached" in failed),
         f"{one.error:.3g}",
         "none" if one.floor is None else f"{one.floor:.3g}",
-        "" if one.ratio is None else _marked(f"{one.ratio:.2f}", 1 in failed),
-        _marked(_span(one.rescaled, ".2g"), 2 in failed),
+        "" if one.ratio is None else _marked(f"{one.ratio:.2f}", "ratio" in failed),
+        _marked(_span(one.rescaled, ".2g"), "rescaled" in failed),
     ]
 
 

@@ -69,7 +69,7 @@ def test_a_failed_prediction_is_bold():
     assert cells(bad, softmax, "nano")[-1] == "0.051"  # trained too briefly for this prediction
 
 
-def test_predictions_are_told_with_where_they_fail(monkeypatch):
+def test_predictions_are_told_with_where_they_fail():
     softmax = arm({0: 10.0}, {0: 10.0})
     good = arm({0: 7.6}, {0: 10.0}, {0: 0.049}, [0.98])
     bad = arm({0: 7.4}, {0: 8.0}, {0: 0.051}, [0.9])
@@ -79,15 +79,16 @@ def test_predictions_are_told_with_where_they_fail(monkeypatch):
         arms._outcome(bad, softmax, "deep2", ", again", "ssa"),
         arms._outcome(arm({0: 9.0}, rescaled={0: 1.0}), softmax, "nano", "", "ssa"),
     ]
-    every = range(len(arms.PREDICTED))
-    assert [one.holds() for one in known] == [{}, dict.fromkeys(every, True), dict.fromkeys(every, False), {1: True}]
-    monkeypatch.setattr(arms, "outcomes", lambda files, store: known)
-    rows = [line.strip("| ").split(" | ") for line in arms.tally(None, None)[2:]]
+    every = list(arms.PREDICTED)
+    assert every == ["moved", "ratio", "rescaled", "reached"]
+    held = [one.holds() for one in known]
+    assert held == [{}, dict.fromkeys(every, True), dict.fromkeys(every, False), {"ratio": True}]
+    rows = [line.strip("| ").split(" | ") for line in arms.tally(known)[2:]]
     assert [row[0][:2] for row in rows] == ["1.", "2.", "3.", "4."]
     assert [row[2] for row in rows] == ["1 of 2", "2 of 3", "1 of 2", "1 of 2"]
     assert [row[1] for row in rows] == ["`deep2, again` ssa"] * 4
     known[2:3] = []
-    assert [line.strip("| ").split(" | ")[1] for line in arms.tally(None, None)[2:]] == ["none"] * 4
+    assert [line.strip("| ").split(" | ")[1] for line in arms.tally(known)[2:]] == ["none"] * 4
 
 
 def test_an_arm_is_compared_with_softmax_of_the_same_norm():
@@ -98,7 +99,7 @@ def test_an_arm_is_compared_with_softmax_of_the_same_norm():
 
 @pytest.mark.slow
 def test_arms_stand_beside_their_predictions(repository):
-    lines = arms.table(EXPERIMENTS, repository)
+    lines = arms.table(arms.outcomes(EXPERIMENTS, repository))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     softmax, ssa = (next(r for r in rows if r[:2] == ["`nano`", name]) for name in ("softmax", "ssa"))
     assert softmax[8] == ""  # it is what others are compared with
@@ -126,7 +127,9 @@ def test_the_curve_of_the_bound_ends_at_the_bound(repository):
     rows = {tuple(line.strip("| ").split(" | ")[:2]): line.strip("| ").split(" | ") for line in lines[2:]}
     assert not any("no final norm" in name or "rescaled" in name for _, name in rows)
     means = list(map(float, rows["`nano`", "softmax"][3:]))
-    told = next(line for line in arms.table(EXPERIMENTS, repository) if line.startswith("| `nano` | softmax |"))
+    told = next(
+        line for line in arms.table(arms.outcomes(EXPERIMENTS, repository)) if line.startswith("| `nano` | softmax |")
+    )
     low, high = map(float, told.split(" | ")[3].split(" to "))
     assert low <= means[-1] <= high
     assert means == sorted(means)
@@ -138,12 +141,14 @@ def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
     curve = arms.curve(EXPERIMENTS, repository)[2:]
     other = [row for row in curve if row.startswith("| `deep2, published optimizer` |")]
     assert [row.split(" | ")[1] for row in other] == ["softmax", "ssa"]
-    table = arms.table(EXPERIMENTS, repository)
+    table = arms.table(arms.outcomes(EXPERIMENTS, repository))
     assert sum(row.startswith("| `deep2, published optimizer` | ssa | ") for row in table) == 1
     monkeypatch.setattr(arms, "TRAINED", {"boundary-bound": ", again"})
     plain = [row for row in curve if row not in other]
     assert arms.curve(EXPERIMENTS, repository)[2:] == [row.replace("` |", ", again` |") for row in plain]
-    assert any(row.startswith("| `nano, again` | softmax |") for row in arms.table(EXPERIMENTS, repository))
+    assert any(
+        row.startswith("| `nano, again` | softmax |") for row in arms.table(arms.outcomes(EXPERIMENTS, repository))
+    )
 
 
 def test_every_study_of_the_boundary_tells_what_is_reached(repository, monkeypatch):
