@@ -172,7 +172,7 @@ def training_seconds(spec: RunSpec, device: torch.device) -> tuple[float, int]:
 
     Raises ``BadValue`` where the device is not one for the engine.
     """
-    engines.check(spec.train.engine, device, spec.train.optimizer)
+    engines.check(spec.train.engine, device)
     seconds, count = _timed_step(spec, device)
     return seconds * examples(spec.train) / spec.train.longest, count
 

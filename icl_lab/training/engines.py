@@ -17,7 +17,7 @@ from icl_lab.normalizers.base import additive_mask
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training.optimizers import Optimizer
-from icl_lab.training.recipe import Engine, OptimizerName, Precision
+from icl_lab.training.recipe import Engine, Precision
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 Job = Callable[[], Tensor]
@@ -138,8 +138,8 @@ class Graph(Eager):
     One launch stands in the place of hundreds.
 
     A graph reads and writes fixed places: prompts are copied to where it reads them, the rate is a tensor, and the
-    parameters and the moments of Adam stay where they are. ``record`` does a job a few times, records it, and returns
-    what repeats it and the job's result, which every repetition writes anew.
+    parameters and the moments of the optimizers stay where they are. ``record`` does a job a few times, records it,
+    and returns what repeats it and the job's result, which every repetition writes anew.
 
     Raises ``BadValue`` at the first step where the normalizer cannot be recorded: one that looks at its numbers on the
     way.
@@ -179,17 +179,15 @@ class Graph(Eager):
         return Recording(inputs, replay, loss, (visible, additive_mask(visible, torch.float32)))
 
 
-def check(name: Engine, device: torch.device, optimizer: OptimizerName = "adam") -> None:
-    """Raises ``BadValue`` where the device or the optimizer is not one for the engine."""
-    if name == "graph" and optimizer == "muon":
-        raise BadValue("train.engine=graph cannot record Muon (torch reads its rate); take eager, or adam or adamw.")
+def check(name: Engine, device: torch.device) -> None:
+    """Raises ``BadValue`` where the device is not one for the engine."""
     if name == "graph" and device.type != "cuda":
         raise BadValue(f"train.engine=graph records CUDA graphs, and the device is {device}; take eager or compiled.")
 
 
 def build(name: Engine, work: Work) -> Eager:
     """Returns the engine of that name; raises ``BadValue`` where it cannot do this work."""
-    check(name, next(work.model.parameters()).device, "muon" if work.optim.muon is not None else "adam")
+    check(name, next(work.model.parameters()).device)
     if name == "graph":
         return Graph(work, cuda_recorder())
     return Compiled(work) if name == "compiled" else Eager(work)
@@ -222,14 +220,21 @@ def own_code(loss: Loss) -> Loss:
 @contextmanager
 def unmoved(optim: Optimizer) -> Iterator[None]:
     """Whatever steps are done inside: afterwards parameters and moments are as before, in the memory they have now."""
-    parameters, adam = optim.params, optim.adam
-    before = [(p.detach().clone(), {name: x.clone() for name, x in adam.state[p].items()}) for p in parameters]
+    parameters = [(p, p.detach().clone()) for p in optim.params]
+    states = [
+        (of.state, p, {name: x.clone() for name, x in of.state.get(p, {}).items()})
+        for of in (optim.adam, optim.muon)
+        if of is not None
+        for group in of.param_groups
+        for p in group["params"]
+    ]
     yield
     with torch.no_grad():
-        for p, (value, moments) in zip(parameters, before, strict=True):
+        for p, value in parameters:
             p.copy_(value)
-            for name, now in adam.state[p].items():
-                now.copy_(moments.get(name, torch.zeros_like(now)))
+        for state, p, before in states:
+            for name, now in state.get(p, {}).items():
+                now.copy_(before.get(name, torch.zeros_like(now)))
 
 
 def cuda_recorder() -> Recorder:

@@ -1,4 +1,4 @@
-"""Muon on a CPU: torch's optimizer, its products of matrices by the instructions that the processor has."""
+"""Muon: torch's optimizer, matrices of one shape done together, in the arithmetic that the device is fast in."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,16 +11,18 @@ EPS = 1e-7  # the norm of a matrix counts as at least this: torch's default
 
 
 class Muon(torch.optim.Muon):
-    """``torch.optim.Muon``, on a CPU several times as fast.
+    """``torch.optim.Muon``, several times as fast.
 
     Formula, for g the gradient of an (m n) matrix theta: B <- 0.95 B + 0.05 g; theta <- (1 - rate decay) theta -
     0.2 sqrt(max(m, n)) rate O(0.05 g + 0.95 B), with O as in ``orthogonal`` (Jordan 2024,
     https://kellerjordan.github.io/posts/muon/; the factor: Liu et al., arXiv 2502.16982)
 
-    torch computes O in bfloat16. A CPU with AMX does so four times as fast as in float32. Others have no instructions
-    for it, and there that takes ten times as long as in float32: more than all the rest of a step of a small model.
-    There products of bfloat16 numbers are summed in float32 and then rounded, which is the same but for rounding.
-    Matrices of one shape are done together. On other devices torch's own step is taken.
+    Matrices of one shape are done together, where torch takes one after another. torch computes O in bfloat16. A GPU,
+    and a CPU with AMX, do so faster than in float32. Other CPUs have no instructions for it, and there that takes ten
+    times as long as in float32: more than all the rest of a step of a small model. There products of bfloat16 numbers
+    are summed in float32 and then rounded, which is the same but for rounding.
+
+    The rate may be a tensor of one element, which a recorded step reads anew each time; torch's own step refuses one.
     """
 
     def __init__(self, matrices: Sequence[Tensor], decay: float) -> None:
@@ -30,9 +32,7 @@ class Muon(torch.optim.Muon):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Moves every matrix that has a gradient."""
         (group,) = self.param_groups
-        if any(p.device.type != "cpu" for p in group["params"]):
-            super().step(closure)  # type: ignore[no-untyped-call]
-            return
+        rate: float | Tensor = group["lr"]
         alike = defaultdict[torch.Size, list[Tensor]](list)
         for p in group["params"]:
             if p.grad is not None:
@@ -45,8 +45,12 @@ class Muon(torch.optim.Muon):
             torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
             ahead = torch.stack(torch._foreach_lerp(gradients, means, group["momentum"]))
             optim = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"]).unbind()
-            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(matrices, optim, alpha=-0.2 * max(shape) ** 0.5 * group["lr"])
+            torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
+            factor = -0.2 * max(shape) ** 0.5 * rate
+            if isinstance(factor, Tensor):  # ``alpha`` would be read, and a recording would keep the number of today
+                torch._foreach_add_(matrices, torch._foreach_mul(optim, factor))
+            else:
+                torch._foreach_add_(matrices, optim, alpha=factor)
 
 
 def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> Tensor:
@@ -56,7 +60,7 @@ def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> T
     X <- a X + (b A + c A A) X, for a, b, c = ``coefficients``. Every result is rounded to bfloat16.
     """
     a, b, c = coefficients
-    rounded = Tensor.bfloat16 if has_amx() else _rounded
+    rounded = Tensor.bfloat16 if matrices.device.type != "cpu" or has_amx() else _rounded
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = rounded(matrices.mT if tall else matrices)
     x = rounded(x / rounded(torch.linalg.matrix_norm(x, keepdim=True)).clamp(min=EPS))

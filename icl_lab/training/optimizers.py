@@ -48,12 +48,12 @@ class Optimizer:
             self.adam = torch.optim.Adam(self.params, fused=True)
 
     def set_rate(self, rate: float | Tensor) -> None:
-        """Sets the rate of Adam; that of Muon keeps its ratio to it."""
+        """Sets the rate of Adam; that of Muon keeps its ratio to it.
+
+        A tensor is read at every step: who fills it anew changes both rates.
+        """
         for group in self.adam.param_groups:
             group["lr"] = rate
-        if self.muon is not None:
-            for group in self.muon.param_groups:
-                group["lr"] = rate * self.ratio
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""
@@ -66,6 +66,8 @@ class Optimizer:
         if self.muon is not None:
             for row, stack, k in self.rows:
                 row.grad = None if stack.grad is None else stack.grad[k]
+            for group in self.muon.param_groups:
+                group["lr"] = self.adam.param_groups[0]["lr"] * self.ratio
             self.muon.step()
 
     @torch.no_grad()

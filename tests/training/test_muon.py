@@ -1,4 +1,4 @@
-"""Muon on a CPU: the digits of torch's, as far as bfloat16 has any."""
+"""Muon: the digits of torch's, as far as bfloat16 has any, and nothing read that a recorded step could not read."""
 
 import pytest
 import torch
@@ -112,3 +112,34 @@ def test_what_torch_kept_goes_on_here():
     torch.testing.assert_close(
         mine.state[ours[0]]["momentum_buffer"], torchs.state[theirs[0]]["momentum_buffer"], rtol=0, atol=0
     )
+
+
+def test_a_rate_that_is_a_tensor_is_the_same_rate_and_can_be_filled_anew(amx):
+    ours, others = matrices(SHAPES), matrices(SHAPES)
+    number, tensor = Muon(ours, 0.1), Muon(others, 0.1)
+    filled = torch.zeros(())
+    tensor.param_groups[0]["lr"] = filled
+    for rate in (0.5, 0.125):
+        number.param_groups[0]["lr"] = rate
+        filled.fill_(rate)
+        for p, q in zip(ours, others, strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        number.step()
+        tensor.step()
+    for p, q in zip(ours, others, strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_on_a_gpu_products_are_bfloat16_and_no_number_is_read(monkeypatch):
+    """A device without memory stands in: what reads a number there fails, as it does while a step is recorded."""
+    seen, plain = set(), torch.baddbmm
+    monkeypatch.setattr(torch, "baddbmm", lambda x, *rest, **more: seen.add(x.dtype) or plain(x, *rest, **more))
+    monkeypatch.setattr(muon, "has_amx", lambda: False)
+    given = [nn.Parameter(torch.empty(shape, device="meta")) for shape in SHAPES]
+    for p in given:
+        p.grad = torch.empty_like(p)
+    mine = Muon(given, 0.1)
+    mine.param_groups[0]["lr"] = torch.zeros((), device="meta")
+    mine.step()
+    assert seen == {torch.bfloat16}

@@ -6,9 +6,8 @@ import math
 import pytest
 import torch
 
-from icl_lab.errors import BadValue, LabError, Stopped
+from icl_lab.errors import LabError, Stopped
 from icl_lab.rng import stream
-from icl_lab.training import engines
 from icl_lab.training.loop import Progress, optimizer, prepare, train
 from icl_lab.training.recipe import TrainSpec
 from tests.training.test_loop import numbers, one_step, setup
@@ -204,8 +203,3 @@ def test_growing_batches_are_what_is_drawn(tiny):
 
     train(model, Spy(), spec.train, 0, Progress(), keep=lambda progress: None)
     assert seen == [4, 4, 8, 8]
-
-
-def test_a_recording_of_muon_is_refused_in_a_line():
-    with pytest.raises(BadValue, match="cannot record Muon"):
-        engines.check("graph", torch.device("cuda"), "muon")
