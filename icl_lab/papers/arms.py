@@ -26,7 +26,7 @@ from icl_lab.runs.store import Store
 
 BOUNDS = "boundary-values"  # the experiment whose largest answers are pictured
 # Experiments that train, and what their rows add to the preset.
-TRAINED = {"boundary-bound": "", "boundary-optimizer": ", published optimizer"}
+TRAINED = {"boundary-bound": "", "boundary-graph": ", CUDA graphs", "boundary-optimizer": ", published optimizer"}
 RESCALED = ", labels rescaled"  # ends the name of a variant
 BASELINE, FAR, FARTHEST = "softmax", (4, 5, 6, 7, 8, 9, 10), 10
 APART, RATIO, LEFT, REACHED = 0.1, 0.75, 0.05, 0.97
