@@ -146,8 +146,7 @@ def _stored(trained: TrainedModel) -> Iterator[Row]:
         whole = model.mlp and model.attention and model.norm and model.read_in == "linear"
         if run.spec.task != trained.spec.task or not whole:
             continue
-        known = run.answer_bound()
-        if known is not None and np.isfinite(bound := float(known[1][0])):
+        if (bound := run.bound()) is not None and np.isfinite(bound):
             final = "" if model.final_norm == "block" else f", {model.final_norm} norm"
             name = f"{run.spec.attn}, {run.spec.preset}{final}"
             row = {**NOBODY, "attn": name, "seed": run.seed, "layers": model.layers, "metric": "bound", "count": 1}

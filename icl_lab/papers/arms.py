@@ -185,8 +185,8 @@ def curve(files: Path, store: Store) -> list[str]:
 
 def _bound(finished: Finished, variant: str, seed: int) -> float | None:
     """C of a variant's model; None where it is not kept, or there is none."""
-    known = finished.store.run(finished.spec(variant), seed).answer_bound()
-    return float(known[1][0]) if known is not None and bool(known[1].isfinite().all()) else None
+    bound = finished.store.run(finished.spec(variant), seed).bound()
+    return bound if bound is not None and math.isfinite(bound) else None
 
 
 def _reached(store: Store) -> dict[tuple[str, int], float]:

@@ -255,6 +255,16 @@ class Run:
         last = self.last_parameters()
         return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
 
+    def bound(self) -> float | None:
+        """Returns C, the largest over the outputs; infinity without a final norm, None where it is not kept.
+
+        Without the parameters it is what the history logged after the last step, unless a moving average was tested.
+        """
+        if (known := self.answer_bound()) is not None:
+            return float(known[1].max())
+        rows = self.history() if "history.csv" in self.files and not self.spec.train.ema else []
+        return rows[-1].get("bound") if rows and rows[-1]["step"] == self.spec.train.steps else None
+
     def env(self) -> dict[str, Any]:
         """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
         return self._decoded("env.json", lambda data: dict(json.loads(data)))

@@ -188,9 +188,11 @@ def fixed_axes(grid: Grid, task: Task, here: Mapping[str, float]) -> str:
 def bound_words(run: Run) -> str:
     """The bound that the final norm and the read-out set on a run's answers, in words."""
     try:
-        known = run.answer_bound()
+        known, logged = run.answer_bound(), run.bound()
     except RunFailed:
         return "damaged (see icl-lab verify)"
+    if known is None and logged is not None:
+        return f"outputs bounded by C up to {logged:.4g} (logged at the last step)"
     if known is None:
         return "bound on answers not kept" if run.finished else "not trained yet"
     centre, bound = (value.tolist() for value in known)

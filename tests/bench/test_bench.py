@@ -527,6 +527,9 @@ def test_rows_before_a_stop_are_kept_beside_older_ones(ask, tmp_path, monkeypatc
     assert "new / other" in done.stdout
     kept = rows.read((tmp_path / "bench" / "bench.csv").read_text())
     assert [(row.part, row.case) for row in kept] == [("grid", "case"), ("jobs", "case"), ("grid", "new")]
+    ask("--only", "stack")
+    env = json.loads((tmp_path / "bench" / "env.json").read_text())
+    assert set(env) == {"grid on cpu", "jobs on cpu", "stack on cpu"}  # no row without where it was measured
 
 
 def test_json_is_all_there_is_on_standard_output(ask, tmp_path):

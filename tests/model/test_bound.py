@@ -14,8 +14,10 @@ from icl_lab.rescale import PairRescaling
 from icl_lab.rng import stream
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import draw
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
+from icl_lab.runs.summary import bound_words
 
 RESULTS = Path(__file__).parents[2] / "results"
 NORMS = ["layer", "rms"]
@@ -124,6 +126,25 @@ def test_the_history_has_the_bound_and_without_a_final_norm_none(lab, tiny):
         if known:
             assert run.history()[-1]["bound"] == bound
         assert math.isfinite(bound) is known
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ema", "kept"), [(0, True), (0.9, False)])
+def test_without_parameters_the_bound_is_that_of_the_last_step_logged(lab, tiny, ema, kept, monkeypatch):
+    """A moving average is another model than that of the last step."""
+    run = lab.store.run(tiny("linear", "softmax", f"train.ema={ema}"), 0)
+    assert run.bound() is None
+    pipeline.sweep(run.spec, 0, lab)
+    own = run.bound()
+    assert own == float(run.answer_bound()[1])
+    (run.folder / "model.safetensors").unlink()
+    assert run.answer_bound() is None
+    assert run.bound() == (own if kept else None)
+    told = f"outputs bounded by C up to {own:.4g} (logged at the last step)" if kept else "bound on answers not kept"
+    assert bound_words(run) == told
+    shorter = run.history()[:-1]
+    monkeypatch.setattr(Run, "history", lambda run: shorter)
+    assert run.bound() is None  # a training that diverged logs no last step
 
 
 @pytest.mark.slow

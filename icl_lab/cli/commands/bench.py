@@ -42,6 +42,12 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
     kept = rows.read(rows_file.read_text()) if rows_file.exists() else []
     known = json.loads(about.read_text()) if about.exists() else {}
     found = list[rows.Measurement]()
+
+    def describe(part: str) -> None:
+        # Parts that were measured at other times keep their rows, and each its own environment.
+        known[f"{part} on {here.type}"] = environment.environment(here, typed())
+        write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+
     settings = rows.Bench(here, pairs, minutes, say=say, tick=where.reporter.tick)
     for part in (part for part in PARTS if part in (only or PARTS)):
         if not as_json:
@@ -51,13 +57,13 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
             new.append(row)
             if not as_json:
                 out(rows.line(row))
-            # Kept at once, in the place of the same number of before: a stop loses nothing.
+            # Kept at once, in the place of the same number of before, with where it was measured: a stop loses nothing.
             write(rows_file, rows.as_csv(rows.merge(kept, new, *rows.KEY)).encode())
+            if len(new) == 1:
+                describe(part)
         kept = rows.merge(kept, new, "device", "part")
         write(rows_file, rows.as_csv(kept).encode())
-        # Parts that were measured at other times keep their rows, and each its own environment.
-        known[f"{part} on {here.type}"] = environment.environment(here, typed())
-        write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+        describe(part)
         found += new
     if as_json:
         out(rows.as_json(found))
