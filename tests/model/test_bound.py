@@ -130,7 +130,7 @@ def test_the_history_has_the_bound_and_without_a_final_norm_none(lab, tiny):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ema", "kept"), [(0, True), (0.9, False)])
-def test_without_parameters_the_bound_is_that_of_the_last_step_logged(lab, tiny, ema, kept, monkeypatch):
+def test_without_parameters_the_bound_is_the_last_one_logged(lab, tiny, ema, kept, monkeypatch):
     """A moving average is another model than that of the last step."""
     run = lab.store.run(tiny("linear", "softmax", f"train.ema={ema}"), 0)
     assert run.bound() is None

@@ -279,7 +279,7 @@ def test_recorded_steps_are_the_eager_ones_bit_for_bit(settings, recorder):
 
 
 @pytest.mark.slow
-def test_recorded_steps_of_muon_are_the_eager_ones_but_for_rounding(recorder):
+def test_recorded_steps_of_muon_are_eager_ones_up_to_rounding(recorder):
     """A rate that changes at every step, and momentum that the steps before a recording must not leave behind."""
     settings = ["train.optimizer=muon", "train.muon_rate=0.01", "train.decay=0.1", "train.warmup=3", "train.steps=12"]
     spec, plain = (small("ssa", *settings, *GRAPHS["lengths"], *more) for more in (["train.engine=graph"], []))

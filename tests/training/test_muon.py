@@ -114,7 +114,7 @@ def test_what_torch_kept_goes_on_here():
     )
 
 
-def test_a_rate_that_is_a_tensor_is_the_same_rate_and_can_be_filled_anew(amx):
+def test_a_tensor_as_rate_is_the_same_and_can_be_filled_anew(amx):
     ours, others = matrices(SHAPES), matrices(SHAPES)
     number, tensor = Muon(ours, 0.1), Muon(others, 0.1)
     filled = torch.zeros(())
