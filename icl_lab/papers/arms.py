@@ -11,7 +11,7 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import frame
 from icl_lab.analyses.boundary import answers
-from icl_lab.analyses.boundary.answers import Model
+from icl_lab.analyses.boundary.answers import Model, bound_and_largest
 from icl_lab.analyses.findings import StoredGrids
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
@@ -24,7 +24,6 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
-BOUNDS = "boundary-values"  # the experiment whose largest answers are pictured
 # Experiments that train, and what their rows add to the preset.
 TRAINED = {"boundary-bound": "", "boundary-graph": ", CUDA graphs", "boundary-optimizer": ", published optimizer"}
 RESCALED = ", labels rescaled"  # ends the name of a variant
@@ -190,40 +189,52 @@ def _bound(finished: Finished, variant: str, seed: int) -> float | None:
 
 
 def _reached(store: Store) -> dict[tuple[str, int], float]:
-    """B/C by specification and seed, of every model that a stored study of the boundary analysis has asked."""
-    analysis, known = frame.build("boundary", {}), {}
-    for place, study in folders.of_kind("boundary", store).items():
-        found = folders.stored(analysis, place)
-        kept = answers.kept(found) if isinstance(found, StoredGrids) else {}
+    """B/C by specification and seed."""
+    return {
+        key: largest / bound for key, model in _asked(store).items() for bound, largest in [bound_and_largest(model)]
+    }
+
+
+def _asked(store: Store) -> dict[tuple[str, int], Model]:
+    """Numbers of every model with a bound that a stored study of the boundary analysis has asked, by spec and seed."""
+    known = {}
+    for found, study in _studies(store).values():
+        kept = answers.kept(found)
         for run in [each for each in study.runs if not each.swap]:
             if numbers := kept.get(run.label, {}).get(run.seed):
-                bound, largest = answers.bound_and_largest(numbers)
-                known[run.spec, run.seed] = largest / bound
+                known[run.spec, run.seed] = numbers
     return known
 
 
+def _studies(store: Store) -> dict[Path, tuple[StoredGrids, study_folder.StudyRecord]]:
+    """The stored studies of the boundary analysis, by folder."""
+    analysis = frame.build("boundary", {})
+    known = {
+        place: (folders.stored(analysis, place), study) for place, study in folders.of_kind("boundary", store).items()
+    }
+    return {place: (found, study) for place, (found, study) in known.items() if isinstance(found, StoredGrids)}
+
+
 def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence[Model]]], tuple[str, str]]:
-    """Returns the models that the boundary analysis has asked, by preset and variant, the smallest preset first.
+    """Returns the models that the boundary analysis has asked, by preset (with its experiment's words) and variant.
 
-    Beside them the names of the spread of functions and of the error.
+    The smallest preset comes first. Beside them the names of the spread of functions and of the error.
     """
-    made = experiments.load(BOUNDS, files)
-    known = {preset: _asked(made, store, preset) for preset in PRESETS}
-    return {preset: models for preset, models in known.items() if models}, answers.words(tasks.build(made.task))
-
-
-def _asked(made: Experiment, store: Store, preset: str) -> Mapping[str, Sequence[Model]]:
-    """Findings of the experiment by variant, one a seed; empty without a study of the preset."""
-    question = made.question()
-    found = folders.stored(question, folders.fullest(BOUNDS, store, preset)) if question is not None else None
-    return answers.bounded(found) if isinstance(found, StoredGrids) else {}
+    asked, sizes = _asked(store), dict[str, Mapping[str, Sequence[Model]]]()
+    made = [(experiments.load(name, files), label) for name, label in TRAINED.items()]
+    for preset, (experiment, label) in product(PRESETS, made):
+        finished, own = Finished(experiment, store, preset), dict[str, list[Model]]()
+        for name in [each for each in finished.specs if not each.endswith(RESCALED)]:
+            keys = [(finished.spec(name).hash, seed) for seed in sorted(finished.seeds(name))]
+            own[name] = [asked[key] for key in keys if key in asked]
+        if models := {name: seeds for name, seeds in own.items() if seeds}:
+            sizes[preset + label] = models
+    return sizes, answers.words(tasks.build(made[0][0].task))
 
 
 def sources(store: Store) -> str:
     """Returns the studies behind ``pictured``, each with the first digits of its seal."""
-    places = [folders.fullest(BOUNDS, store, preset) for preset in PRESETS]
-    known = {place.name: study_folder.read(place) for place in places}
-    return ", ".join(f"{name} {study.seal[:8]}" for name, study in known.items() if study is not None)
+    return ", ".join(f"{place.name} {study.seal[:8]}" for place, (_, study) in sorted(_studies(store).items()))
 
 
 def _at(grid: Grid, sigma: float, metric: str = "") -> float:
