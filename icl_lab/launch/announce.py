@@ -122,6 +122,16 @@ def tell_changes(runs: Sequence[Run], say: Say) -> None:
         say(sentence)
 
 
+def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
+    """Says, where a GPU is about to train eagerly, how its steps would take a fraction of the time."""
+    eager = [run for run in runs if run.spec.train.engine == "eager" and not (run.finished or run.trained)]
+    if eager and lab.device.type == "cuda":
+        lab.say(
+            "eager steps leave a GPU idle: with --set train.engine=graph they took a seventh of the time on an H200 "
+            "(docs/speed.md); that is another run."
+        )
+
+
 def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
     """Says, where runs are several, how many there are, how many are done, and how long the rest takes."""
     if len(runs) < 2:

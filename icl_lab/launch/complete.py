@@ -21,6 +21,7 @@ from icl_lab.launch.announce import (
     duration,
     remaining,
     tell_changes,
+    tell_engine,
     title,
     too_long,
 )
@@ -81,6 +82,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     if where.parallel:
         check_importable([run for run in mine if not run.finished])
     tell_changes(mine, lab.say)
+    tell_engine(mine, lab)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
     if tested:
         tell_evidence([run for run in mine if run.finished], lab.say)

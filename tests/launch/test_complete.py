@@ -15,7 +15,7 @@ from icl_lab.analyses import frame
 from icl_lab.cli.runs import listing
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.launch import complete as launching
-from icl_lab.launch.announce import Clock, announce, announce_all
+from icl_lab.launch.announce import Clock, announce, announce_all, tell_engine
 from icl_lab.launch.complete import complete
 from icl_lab.launch.parallel import trainings_first
 from icl_lab.launch.reporter import Silent
@@ -54,6 +54,30 @@ def test_models_of_an_analysis_are_tested_for_claims(tiny, lab):
     assert stages(asked, deviant, True, force=True) == [([done, bare, new], True)]
     assert stages(asked, boundary, True) == [([bare], False), (asked, True)]
     assert stages(asked, boundary, True, force=True) == [(asked, True)]
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "finished", "told"),
+    [
+        ("cuda", "eager", False, True),
+        ("cuda", "eager", True, False),
+        ("cuda", "graph", False, False),
+        ("cpu", "eager", False, False),
+    ],
+)
+def test_who_trains_eagerly_on_a_gpu_hears_of_graphs(device, engine, finished, told):
+    said, spec = [], resolve("linear", "softmax", "smoke", [f"train.engine={engine}"])
+    run = SimpleNamespace(spec=spec, finished=finished, trained=False)
+    tell_engine([run, run], SimpleNamespace(device=torch.device(device), say=said.append))
+    assert ["train.engine=graph" in line for line in said] == [True] * told
+
+
+def test_a_command_tells_once_of_engines(tiny, lab, monkeypatch):
+    seen = []
+    monkeypatch.setattr(launching, "tell_engine", lambda runs, lab: seen.append(list(runs)))
+    runs = [lab.store.run(tiny("linear"), seed) for seed in range(2)]
+    complete(runs, lab, Where(dry_run=True))
+    assert seen == [runs]
 
 
 def fails(monkeypatch, *seeds):
