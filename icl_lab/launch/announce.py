@@ -124,8 +124,9 @@ def tell_changes(runs: Sequence[Run], say: Say) -> None:
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
     """Says, where a GPU is about to train eagerly, how its steps would take a fraction of the time."""
-    eager = [run for run in runs if run.spec.train.engine == "eager" and not (run.finished or run.trained)]
-    if eager and lab.device.type == "cuda":
+    if lab.device.type != "cuda":
+        return
+    if any(run.spec.train.engine == "eager" and not (run.finished or run.trained) for run in runs):
         lab.say(
             "eager steps leave a GPU idle: with --set train.engine=graph they took a seventh of the time on an H200 "
             "(docs/speed.md); that is another run."

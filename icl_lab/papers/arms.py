@@ -207,12 +207,13 @@ def _asked(store: Store) -> dict[tuple[str, int], Model]:
 
 
 def _studies(store: Store) -> dict[Path, tuple[StoredGrids, study_folder.StudyRecord]]:
-    """The stored studies of the boundary analysis, by folder."""
-    analysis = frame.build("boundary", {})
-    known = {
-        place: (folders.stored(analysis, place), study) for place, study in folders.of_kind("boundary", store).items()
-    }
-    return {place: (found, study) for place, (found, study) in known.items() if isinstance(found, StoredGrids)}
+    """The stored studies of the boundary analysis that have asked a model with a bound, by folder."""
+    analysis, known = frame.build("boundary", {}), {}
+    for place, study in folders.of_kind("boundary", store).items():
+        found = folders.stored(analysis, place)
+        if isinstance(found, StoredGrids) and answers.bounded(found):
+            known[place] = found, study
+    return known
 
 
 def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence[Model]]], tuple[str, str]]:

@@ -188,7 +188,8 @@ def fixed_axes(grid: Grid, task: Task, here: Mapping[str, float]) -> str:
 def bound_words(run: Run) -> str:
     """The bound that the final norm and the read-out set on a run's answers, in words."""
     try:
-        known, logged = run.answer_bound(), run.bound()
+        known = run.answer_bound()
+        logged = run.bound() if known is None else None
     except RunFailed:
         return "damaged (see icl-lab verify)"
     if known is None and logged is not None:
