@@ -9,14 +9,14 @@ from icl_lab.progress import Tick, silent
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
-from icl_lab.runs.summary import bound_words, unlearned
+from icl_lab.runs.summary import attention_words, bound_words, unlearned
 
 
 def listing(store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = silent) -> Iterator[str]:
     """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
 
-    ``say`` is told of folders that cannot be read. With ``long`` a line a seed follows: the bound of its answers,
-    and whether it has learned nothing.
+    ``say`` is told of folders that cannot be read. With ``long`` a line per seed follows: the bound of its answers,
+    the statistics of attention at the last step, and whether it has learned nothing.
     """
     found: dict[str, list[Run]] = {}
     for run in store.runs(say):
@@ -29,7 +29,8 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False, tick
         what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
         yield "  ".join([what, *filter(None, [" ".join(differences(spec))])])
         for run in sorted(runs, key=lambda run: run.seed) if long else ():
-            yield f"    seed {run.seed}: {'; '.join(filter(None, [bound_words(run), unlearned_words(run)]))}"
+            words = bound_words(run), attention_words(run), unlearned_words(run)
+            yield f"    seed {run.seed}: {'; '.join(filter(None, words))}"
 
 
 def unlearned_words(run: Run) -> str:

@@ -51,6 +51,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tests alone (labels or inputs, by task: see ``icl_lab/rescale.py``).
 
     ``read_in_start`` multiplies the read-in's weights at the start, and so the size of a token beside its position.
+    ``read_out_start`` multiplies those of the read-out, and so the bound C at the start (``GPT2.answer_bound``).
     """
 
     layers: Annotated[int, Meta(ge=1, le=1000)] = 2
@@ -68,6 +69,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_in: Literal["linear", "scaled"] = "linear"
     mask: Literal["causal", "full"] = "causal"
     read_in_start: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    read_out_start: Annotated[float, Meta(gt=0, le=1000)] = 1.0
 
     def __post_init__(self) -> None:
         if self.final_norm == self.norm_of_blocks:
@@ -410,6 +412,8 @@ class GPT2(nn.Module):
                 p.zero_()
             if name == "read_in.weight":
                 p.mul_(self.spec.read_in_start)
+            if name == "read_out.weight":
+                p.mul_(self.spec.read_out_start)
 
 
 def check_mask(spec: ModelSpec, normalizer: Normalizer) -> None:

@@ -100,6 +100,9 @@ def load(name: str, folder: Path) -> Experiment:
         raise BadValue(f"{path}: {error}") from None
     known = names_of if question is None else list(question.subjects(names_of))  # what a claim may be about
     require(len(set(names_of)) == len(names_of), f"{path}: each variant has a name of its own", names_of)
+    for variant in made.variants:
+        same = not variant.task or type(tasks.build(variant.task)) is type(tasks.build(made.task))
+        require(same, f"{path}: {variant.name}: task is {made.task} with other options", variant.task)
     axes = _axes(made.task, question)
     for claim in made.claims:
         for preset in claim.suggested_by:

@@ -27,13 +27,15 @@ Cells = dict[str, list[float]]  # an axis -> its values; every combination is a 
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table.
 
-    With ``swap`` that normalizer stands in the trained model when it is tested. ``printed_where`` names further labels
+    ``task`` is the experiment's task with other options, where it is not the experiment's own: its metrics and axes are
+    the same. With ``swap`` that normalizer stands in the trained model when it is tested. ``printed_where`` names further labels
     of the printed row, which stand above those of the table.
     """
 
     name: Name
     attn: str
     set: Settings = []
+    task: str = ""
     swap: str = ""
     printed: str = ""
     printed_where: dict[str, str] = {}
@@ -153,7 +155,9 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
         if variant.swap:
             normalizers.canonical(variant.swap)  # a wrong name is said before anything is trained
-        made = resolve(self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws)
+        made = resolve(
+            variant.task or self.task, variant.attn, preset, [*self.set, *variant.set, *settings], self.draws
+        )
         check_swap(made, variant.swap)
         return made
 

@@ -203,6 +203,19 @@ def bound_words(run: Run) -> str:
     return f"answers bounded by C = {bounds[0]}" if len(bounds) == 1 else f"outputs bounded by C up to {max(bound):.4g}"
 
 
+def attention_words(run: Run) -> str:
+    """Largest score and entropy of attention that a run's history logged last, by layer; empty where it has none."""
+    try:
+        last = run.history()[-1] if "history.csv" in run.files else {}
+    except RunFailed:
+        return ""  # the listing names damaged runs
+    scores, entropies = (
+        ", ".join(f"{value:.3g}" for name, value in last.items() if name.startswith(f"{kind}."))
+        for kind in ("score", "entropy")
+    )
+    return f"largest score by layer {scores}; entropy of attention {entropies} nats" if scores else ""
+
+
 def repeated(run: Run, other: RunFiles) -> tuple[str, bool] | None:
     """Compare a finished run with another of the same specification and seed: how far apart, in words, and if equal.
 

@@ -18,7 +18,7 @@ from icl_lab.runs.cells import swaps
 from icl_lab.runs.command import differences, repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
-from icl_lab.runs.summary import bound_words
+from icl_lab.runs.summary import attention_words, bound_words
 from icl_lab.site import numbers
 from icl_lab.site.names import address
 from icl_lab.site.shown_task import ShownTask
@@ -163,7 +163,8 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
         arrays = numbers.arrays(grid, subject)
         notes = tuple(filter(None, (why, subject.missing, subject.left_out)))
         error = None if subject.left_out else numbers.in_training(arrays, subject)
-        return Seed(run.seed, state, "", notes, error, env, bound_words(run)), arrays, subject, history
+        last = "; ".join(filter(None, (bound_words(run), attention_words(run))))
+        return Seed(run.seed, state, "", notes, error, env, last), arrays, subject, history
     except LabError as reason:
         return Seed(run.seed, "damaged", str(reason), env=env), {}, None, history
 

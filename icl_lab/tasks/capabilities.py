@@ -4,6 +4,7 @@ A task that has one inherits from its class in place of ``Task``. ``tasks.requir
 refuses in one line that names the tasks that have it.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -64,8 +65,16 @@ class HasLines(Capability):
         """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one a prompt (b 1)."""
 
     @abstractmethod
-    def spread(self, **shift: float) -> float:
-        """Returns the root mean square of the answers under a shift, as in training where it names no axis."""
+    def label_rms(self, **shift: float) -> float:
+        """Return the root mean square of training labels under a shift, which is none for axes that it does not name."""
+
+    def largest_label(self, **shift: float) -> float:
+        """Return the least upper bound of the size of a training label under a shift: infinite unless the law has one."""
+        return math.inf
+
+    @abstractmethod
+    def share_beyond(self, size: float, **shift: float) -> float:
+        """Return the probability that a training label under a shift exceeds ``size`` > 0 in absolute value."""
 
 
 class SingleNumbers(Stretchable):

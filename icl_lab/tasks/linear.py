@@ -3,19 +3,23 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from icl_lab.errors import BadValue
+from icl_lab.parts.registry import require
 from icl_lab.rescale import Rescale
 from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary
 from icl_lab.tasks.capabilities import HasLines, Rescalable, Stretchable, TypedPrompts
 from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, whole
 
-# |y| of a training prompt exceeds this once in a hundred: y given x is N(0, 1 + x^2), x is N(0, 1).
+# |y| of a training prompt exceeds this once in a hundred. law=normal: y given x is N(0, 1 + x^2), x is N(0, 1).
 TRAINING_RANGE = 4.19
+UNIFORM_RANGE = 3.545  # the same for law=uniform, where |y| is at most 3 + sqrt 3 = 4.73
+EDGE = math.sqrt(3)  # a uniform number on [-EDGE, EDGE] has variance 1
 
 
 @registry.add("linear")
@@ -25,6 +29,10 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
 
     Formula: x ~ N(0, sigma_x^2); a, b ~ N(0, sigma_f^2), one draw a prompt; squared error
     Paper: Naim et al. 2025, arXiv 2508.14685, Eq. 2 and Table 1; Garg et al. 2022, arXiv 2208.01066
+
+    ``law=uniform`` draws x, a and b from [-sqrt 3 sigma, sqrt 3 sigma], of the same variance (bounded functions, as in
+    arXiv 2502.03503): no label exceeds sqrt 3 sigma_f (sqrt 3 sigma_x + 1). ``spread`` widens training alone: the
+    functions of each training prompt are multiplied by a factor drawn log-uniformly from [1, spread].
 
     With a = 2, b = 1 a prompt reads x_1 y_1 x_2 y_2 ... = 0.5 2 -1 -1 3 7; the model answers after each x.
 
@@ -70,23 +78,76 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
     prefixes: ClassVar[bool] = True
     suffixes: ClassVar[bool] = True
 
+    law: Literal["normal", "uniform"] = "normal"
+    spread: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(1 <= self.spread <= 1e6, "spread must be from 1 to 1e6", f"{self.spread:g}")
+
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws functions and inputs; sigma_x and sigma_f stretch one set of standard normal numbers."""
+        """Draw functions and inputs; sigma_x and sigma_f stretch one set of numbers of variance 1."""
         sigma_x, sigma_f = self.sigmas(shift)
-        a, b = sigma_f * torch.randn(2, prompts, 1, generator=rng)
-        return _prompt(sigma_x * torch.randn(prompts, length, generator=rng), a, b)
+        a, b = sigma_f * self._numbers(rng, 2, prompts, 1)
+        return _prompt(sigma_x * self._numbers(rng, prompts, length), a, b)
+
+    def practice(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
+        """Draw training prompts: those of ``sample``, their labels times ``spread``^u with u uniform on [0, 1]."""
+        drawn = self.sample(rng, prompts, length, **shift)
+        if self.spread == 1:
+            return drawn
+        factor = self.spread ** torch.rand(prompts, 1, generator=rng)
+        x, y = drawn.tokens[:, ::2, 0], drawn.targets[:, ::2] * factor
+        return _labelled(x, y)
+
+    def _numbers(self, rng: torch.Generator, *shape: int) -> Tensor:
+        """Numbers of mean 0 and variance 1 under ``law``."""
+        if self.law == "uniform":
+            return EDGE * (2 * torch.rand(shape, generator=rng) - 1)
+        return torch.randn(shape, generator=rng)
 
     def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
         a, b = (torch.as_tensor(value, dtype=x.dtype, device=x.device) for value in (slope, intercept))
         return _prompt(x, a, b)
 
-    def spread(self, **shift: float) -> float:
-        """The root mean square of y, sigma_f sqrt(1 + sigma_x^2): 1.41 in training."""
+    def label_rms(self, **shift: float) -> float:
+        """Root mean square of training labels, sigma_f sqrt(1 + sigma_x^2) sqrt((spread^2 - 1) / (2 ln spread))."""
         sigma_x, sigma_f = self.sigmas(shift)
-        return sigma_f * math.sqrt(1 + sigma_x**2)
+        widened = (self.spread**2 - 1) / (2 * math.log(self.spread)) if self.spread > 1 else 1.0
+        return sigma_f * math.sqrt((1 + sigma_x**2) * widened)
+
+    def largest_label(self, **shift: float) -> float:
+        """Least upper bound of a training |y|, infinite unless ``law=uniform``: sqrt 3 sigma_f (sqrt 3 sigma_x + 1) spread."""
+        sigma_x, sigma_f = self.sigmas(shift)
+        return EDGE * self.spread * sigma_f * (EDGE * sigma_x + 1) if self.law == "uniform" else math.inf
+
+    def share_beyond(self, size: float, **shift: float) -> float:
+        """Return P(|y| > size) of training labels y = a x + b times ``spread``^u, by quadrature over x and u.
+
+        Given x = sigma_x z and a factor r, law=normal: 2 Q(size / (r sigma_f sqrt(1 + x^2))). law=uniform: a x and b are
+        uniform up to A = sqrt 3 r sigma_f |x| and B = sqrt 3 r sigma_f, so that it is (A + B - size)^2 / (4 A B) where
+        |A - B| <= size <= A + B, 1 - size / max(A, B) below and 0 above.
+        """
+        sigma_x, sigma_f = self.sigmas(shift)
+        nodes = torch.linspace(0, 1, 4001, dtype=torch.float64)
+        factors = sigma_f * self.spread ** (nodes[::40] if self.spread > 1 else nodes[:1])
+        if self.law == "normal":
+            z = 12 * nodes
+            beyond = torch.special.erfc(size / (factors[:, None] * torch.sqrt(2 * (1 + (sigma_x * z) ** 2))))
+            over_x = torch.trapezoid(beyond * torch.exp(-z.square() / 2) * math.sqrt(2 / math.pi), z)
+        else:
+            a, b = EDGE * EDGE * sigma_x * factors[:, None] * nodes, EDGE * factors[:, None]
+            sloped = (a + b - size).clamp(min=0).square() / (4 * a * b).clamp(min=1e-300)
+            flat = 1 - size / torch.maximum(a, b)
+            over_x = torch.trapezoid(torch.where(size < (a - b).abs(), flat, sloped), nodes)
+        return float(torch.trapezoid(over_x, dx=1 / (len(factors) - 1)) if self.spread > 1 else over_x)
 
     def published(self, length: int, **shift: float) -> Prompt:
-        """100 functions, each on the same 64 prompts: a and b are 200 draws of a generator seeded with sigma_f."""
+        """100 functions, each on the same 64 prompts: a and b are 200 draws of a generator seeded with sigma_f.
+
+        Raises ``BadValue`` under another law than the published one.
+        """
+        if self.law != "normal":
+            raise BadValue(f"the published functions are normal: law={self.law} has no published evaluation set.")
         sigma_x, sigma_f = self.sigmas(shift)
         functions = sigma_f * torch.randn(200, generator=torch.Generator().manual_seed(whole(sigma_f)))
         a, b = functions.view(2, 100, 1, 1)
@@ -144,23 +205,35 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
         return prompt.first(prompt.tokens.shape[1] - 1)
 
     def reach(self, **shift: float) -> dict[str, float]:
-        """Labels are known where inputs are standard normal: their law is no normal one that could be stretched."""
+        """Labels are known where inputs have variance 1 and ``spread`` is 1: their law cannot be stretched."""
         sigma_x, sigma_f = self.sigmas(shift)
-        return {"x": NORMAL_RANGE * sigma_x} | ({"y": TRAINING_RANGE * sigma_f} if sigma_x == 1 else {})
+        inputs = NORMAL_RANGE if self.law == "normal" else 0.99 * EDGE
+        known = sigma_x == 1 and self.spread == 1
+        return {"x": inputs * sigma_x} | ({"y": self.training_range * sigma_f} if known else {})
+
+    @property
+    def training_range(self) -> float:
+        """Size that 99 of 100 labels stay below where every sigma is 1."""
+        return TRAINING_RANGE if self.law == "normal" else UNIFORM_RANGE
 
     def references(self) -> dict[str, Predictor]:
+        most = self.training_range
         return {
             "zero": lambda prompt: torch.zeros_like(prompt.tokens),
             "least-squares": _answers(least_squares),
-            "bayes": _answers(bayes),
+            "bayes": _answers(bayes if self.law == "normal" else bayes_uniform),
             "3-nn": _answers(nearest),
-            "clip": _answers(lambda x, y: least_squares(x, y).clamp(-TRAINING_RANGE, TRAINING_RANGE)),
+            "clip": _answers(lambda x, y: least_squares(x, y).clamp(-most, most)),
         }
 
 
 def _prompt(x: Tensor, a: Tensor, b: Tensor) -> Prompt:
     """x (b L), a and b that fit it -> the prompts x_1 y_1 x_2 y_2 ..."""
-    y = a * x + b
+    return _labelled(x, a * x + b)
+
+
+def _labelled(x: Tensor, y: Tensor) -> Prompt:
+    """Inputs and labels (b L) -> the prompts x_1 y_1 x_2 y_2 ..."""
     after_x = torch.arange(2 * x.shape[1]) % 2 == 0
     return Prompt(interleave(x, y).unsqueeze(-1), y.repeat_interleave(2, dim=1), after_x.expand(len(x), -1))
 
@@ -172,13 +245,30 @@ def least_squares(x: Tensor, y: Tensor) -> Tensor:
 
 
 def bayes(x: Tensor, y: Tensor) -> Tensor:
-    """The posterior mean under the training prior a, b ~ N(0, 1), which is all that can be known, (b L) -> (b L).
+    """The posterior mean under the training prior a, b ~ N(0, sigma^2), for every sigma, (b L) -> (b L).
 
     Without noise it is the line of least norm through the examples: 0 before the first, (1 + x x_1) y_1 / (1 + x_1^2)
     after one, and least squares from then on. Its risk in training is 2, 1, 0, 0, ...
     """
     answer = least_squares(x, y)
     answer[:, 1:2] = ((1 + x[:, 1:2] * x[:, :1]) * y[:, :1] / (1 + x[:, :1].square()))[:, : max(0, x.shape[1] - 1)]
+    return answer
+
+
+def bayes_uniform(x: Tensor, y: Tensor) -> Tensor:
+    """The posterior mean under the training prior a, b uniform on [-sqrt 3, sqrt 3], (b L) -> (b L).
+
+    0 before the first example, least squares after two. After one, (a, b) is uniform on the part of the line
+    y_1 = a x_1 + b inside the square: a is the middle of [-sqrt 3, sqrt 3] and of [(y_1 - sqrt 3) / x_1,
+    (y_1 + sqrt 3) / x_1] (in order of size), b = y_1 - a x_1. Where the line misses the square, which no training
+    prompt does, a is the end that lies nearer.
+    """
+    answer = least_squares(x, y)
+    if x.shape[1] > 1:
+        x_1, y_1 = x[:, :1], y[:, :1]
+        ends = [((y_1 + edge * x_1.sign()) / x_1).clamp(-EDGE, EDGE) for edge in (-EDGE, EDGE)]
+        slope = torch.where(x_1 == 0, 0.0, (ends[0] + ends[1]) / 2)
+        answer[:, 1:2] = y_1 + slope * (x[:, 1:2] - x_1)
     return answer
 
 

@@ -12,6 +12,7 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training.engines import subnormals_flushed
+from icl_lab.training.loop import drawn
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 
@@ -57,8 +58,7 @@ class Stack(nn.Module):
 
     def draw(self, spec: TrainSpec, seeds: Sequence[int], step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Batch of ``step``: for each seed the prompts and places of its own training."""
-        length, batch, device = spec.length_at(step), spec.batch_at(step), self.numbers[0].device
-        prompts = [self.task.practice(stream(seed, "train", step), batch, length, **spec.shift) for seed in seeds]
+        device, prompts = self.numbers[0].device, [drawn(self.task, spec, seed, step) for seed in seeds]
         tokens, targets, scored = (
             torch.stack([getattr(prompt, part) for prompt in prompts]).to(device)
             for part in ("tokens", "targets", "scored")

@@ -117,7 +117,9 @@ class Ensemble:
                 member.failed = str(error)
                 continue
             if over:
-                member.progress.history.append(training.row(member.model, self.spec, done, pending))
+                member.progress.history.append(
+                    training.row(member.model, self.task, self.spec, member.seed, done, pending)
+                )
             member.progress.step, member.progress.pending = done, [] if over else pending
         if any(member.failed for member in self.members):
             self._unstack()

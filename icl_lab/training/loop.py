@@ -13,13 +13,15 @@ from torch import Tensor
 from icl_lab.errors import Diverged, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
-from icl_lab.tasks.base import Task
+from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training import engines
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 
 ROW = 50  # steps that one row of the history sums up
 CHECKPOINT_SECONDS = 15.0
+WATCHED = 8  # prompts of a step whose attention a row of the history describes
+MEMORY = 2**28  # bytes that their pass may take, roughly
 
 
 @dataclass
@@ -70,7 +72,7 @@ def train(
             done = step + 1
             if done % ROW == 0 or done == spec.steps:
                 # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
-                history.append(row(model, spec, done, read(pending, done)))
+                history.append(row(model, task, spec, seed, done, read(pending, done)))
                 pending = []
                 tick(done, history[-1]["loss"])
             if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
@@ -95,19 +97,23 @@ def prepare(model: GPT2, task: Task, optim: Optimizer, spec: TrainSpec) -> engin
 @engines.subnormals_flushed()
 def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Tensor:
     """Does one step on the prompts of ``step``, and returns their loss without synchronising the device."""
-    model, task = engine.work.model, engine.work.task
+    model = engine.work.model
     device = next(model.parameters()).device
-    prompt = task.practice(stream(seed, "train", step), spec.batch_at(step), spec.length_at(step), **spec.shift).to(
-        device
-    )
+    prompt = drawn(engine.work.task, spec, seed, step).to(device)
     where = model.places(prompt.tokens.shape[1], stream(seed, "places", step), device)
     return engine.step(prompt, where, spec.rate_at(step))
 
 
-def row(model: GPT2, spec: TrainSpec, done: int, losses: list[float]) -> dict[str, float]:
-    """Row of the history: mean loss of the last steps up to ``done``, answer bound, learned numbers of the normalizers.
+def drawn(task: Task, spec: TrainSpec, seed: int, step: int) -> Prompt:
+    """Return the training prompts of ``step`` (from 0), on the CPU."""
+    return task.practice(stream(seed, "train", step), spec.batch_at(step), spec.length_at(step), **spec.shift)
 
-    ``bound`` is C of ``GPT2.answer_bound``, the largest over the outputs; there is none without a final norm.
+
+def row(model: GPT2, task: Task, spec: TrainSpec, seed: int, done: int, losses: list[float]) -> dict[str, float]:
+    """Row of the history: mean loss of the last steps up to ``done``, bound, attention, learned numbers.
+
+    ``bound`` is C of ``GPT2.answer_bound``, the largest over the outputs; there is none without a final norm. The
+    statistics of attention are those of ``attention_statistics`` on prompts of the last step.
     """
     last = done - 1
     bound = float(model.answer_bound()[1].max())
@@ -117,8 +123,31 @@ def row(model: GPT2, spec: TrainSpec, done: int, losses: list[float]) -> dict[st
         "length": spec.length_at(last),
         "rate": spec.rate_at(last),
         **({"bound": bound} if math.isfinite(bound) else {}),
+        **attention_statistics(model, drawn(task, spec, seed, last).tokens),
         **model.learned(),
     }
+
+
+@torch.no_grad()
+def attention_statistics(model: GPT2, tokens: Tensor) -> dict[str, float]:
+    """Largest score and mean entropy of attention in each layer, on the first prompts of tokens (b t w) or (b t).
+
+    Formula: ``score.l`` = max z over prompts, heads and visible keys, z = q.k / sqrt(d) and the bias of the position
+    code; ``entropy.l`` = mean over prompts, heads and queries of -sum_j p_j ln p_j (nats), p = |w| / sum_j |w_j|
+
+    Values are rounded to bfloat16 (three digits), which keeps histories small; values that are not finite are left out.
+    """
+    t, found = tokens.shape[1], dict[str, float]()
+    few = max(1, min(WATCHED, int(MEMORY / model.bytes_a_prompt(t))))
+    visible = model.visible(t, model.read_in.weight.device)
+
+    def watch(layer: int, weights: Tensor, scores: Tensor) -> None:
+        p = weights.abs() / weights.abs().sum(-1, keepdim=True).clamp(min=1e-30)
+        found[f"score.{layer}"] = scores.masked_fill(~visible, -math.inf).amax().bfloat16().item()
+        found[f"entropy.{layer}"] = -torch.xlogy(p, p).sum(-1).mean().bfloat16().item()
+
+    model(tokens[:few].to(model.read_in.weight.device), watch)
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def optimizer(model: GPT2, spec: TrainSpec, before: Optimizer | None = None) -> Optimizer:

@@ -296,7 +296,7 @@ def test_the_published_functions_exist_for_whole_sigmas():
 @pytest.mark.parametrize("shift", [{}, {"sigma_f": 3.0}, {"sigma_x": 2.0, "sigma_f": 0.5}])
 def test_spread_is_the_root_mean_square_of_the_answers(shift):
     task, prompt = draw("linear", 20_000, 4, **shift)
-    assert task.spread(**shift) == pytest.approx(prompt.targets.square().mean().sqrt().item(), rel=0.05)
+    assert task.label_rms(**shift) == pytest.approx(prompt.targets.square().mean().sqrt().item(), rel=0.05)
 
 
 def test_prompts_on_a_line_follow_it_exactly():

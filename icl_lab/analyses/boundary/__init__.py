@@ -126,21 +126,23 @@ class Boundary(GridAnalysis[Bounds]):
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
-        """Ratios of the bound C, differences of everything else."""
-        return "log-ratio" if metric == answers.BOUND else super().scale_of(task, metric)
+        """Ratios of the bound C and of what it is held against, differences of everything else."""
+        return (
+            "log-ratio" if metric in answers.CLAIMED and metric != answers.REACHED else super().scale_of(task, metric)
+        )
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
 
         That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.
         ``answer-bound`` is the logarithm of C, which the last norm and the read-out set, ``reached`` the share of C
-        that answers reach.
+        that answers reach; ``bound-over-rms``, ``bound-over-largest`` and ``bound-over-possible`` are log ratios of C to
+        the labels of training, ``labels-beyond`` the logarithm of the labels expected beyond C.
         """
         if metric in answers.CLAIMED:
             if answers.GRID not in found.grids:
                 raise KeyError("the bound of these models is not kept: they were asked before it was measured")
-            number = answers.value(found[answers.GRID], of, seed, metric)
-            return math.log(number) if metric == answers.BOUND else number
+            return answers.value(found[answers.GRID], of, seed, metric)
         if "slope" not in cells:
             raise KeyError("a claim about boundary values names the slopes that it is about")
         own = found.own("boundary", of, seed).where(metric=metric or "clip", slope=cells["slope"], scale=1.0)

@@ -1,25 +1,36 @@
 """The bound C that the final norm and the read-out set, beside the largest answers B and the errors that C leaves."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from icl_lab import markdown as md
 from icl_lab import tasks
+from icl_lab.analyses.base import constant
 from icl_lab.analyses.findings import Findings, Row, StoredGrids, TrainedModel, cell
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import TEST_SEED
+from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt, Task
-from icl_lab.tasks.capabilities import Rescalable
+from icl_lab.tasks.capabilities import HasLines, Rescalable
+from icl_lab.training.loop import drawn
 
 Model = Mapping[str, Mapping[float, float]]  # metric of ``measured`` -> spread of functions -> value
 GRID = "answers"
-BOUND, REACHED = "answer-bound", "reached"  # metrics of claims
-CLAIMED = (BOUND, REACHED)
+REACHED = "reached"  # the metric of claims that is a share; the others are compared as ratios
+CLAIMED: Mapping[str, Callable[[Mapping[str, float]], float]] = {  # of the numbers of ``measured`` at the spread SHOWN
+    "answer-bound": lambda of: of["bound"],
+    REACHED: lambda of: of["largest"] / of["bound"],
+    "bound-over-rms": lambda of: of["bound"] / of["label-rms"],
+    "bound-over-largest": lambda of: of["bound"] / of["largest-label"],
+    "bound-over-possible": lambda of: of["bound"] / of["largest-possible"],
+    "labels-beyond": lambda of: of["labels-beyond"],
+}
 SPREADS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 30.0, 100.0, 1000.0)  # of functions, in multiples of training's
 PROMPTS, EXAMPLES = 512, 40
 SHOWN = 10.0  # the spread whose shares the table names
@@ -30,14 +41,15 @@ def measured(trained: TrainedModel) -> list[Row]:
     """Rows of the grid: the bound, the largest distance of an answer from its centre, and errors at each spread.
 
     Metrics: ``bound`` C, ``largest`` max |answer - c| so far, ``error`` of the model, ``floor`` of the exact answers
-    clipped to the bound, ``rescaled`` of the model with labels rescaled. No rows without a finite bound, and none where
-    prompts are rescaled already.
+    clipped to the bound, ``rescaled`` of the model with labels rescaled, and the labels of its training
+    (``training_labels``). No rows without a finite bound, and none where prompts are rescaled already.
     """
     model, task = trained.model, trained.task
     centre, bound = (float(value[0]) for value in model.answer_bound())
     if model.rescaling is not None or not task.numeric or bound == float("inf"):
         return []
     rows, largest = list[Row](), 0.0
+    labels = training_labels(trained.run.spec, trained.run.seed, bound)
     for spread in SPREADS:
         shift = {task.summary.axis: spread * task.training[task.summary.axis]}
         prompt = task.sample(stream(TEST_SEED, "bound"), PROMPTS, EXAMPLES, **shift)
@@ -51,9 +63,31 @@ def measured(trained: TrainedModel) -> list[Row]:
             model.rescaling = task.rescaling("labels")
             numbers["rescaled"] = _error(task, _answers(model, task, prompt), prompt)
             model.rescaling = None
+        if spread == SHOWN:  # one number a model, at the spread whose numbers claims read
+            numbers |= labels
         where = {"attn": trained.label, "spread": spread}
         rows += [cell(metric, float(f"{value:.6g}"), PROMPTS, **where) for metric, value in numbers.items()]
     return rows
+
+
+def training_labels(spec: RunSpec, seed: int, bound: float) -> dict[str, float]:
+    """Numbers of the labels that a run was trained on, whose prompts are drawn again from its seed.
+
+    ``labels``: how many there are; ``largest-label``: the largest in size; ``label-rms``: their root mean square under
+    the training law; ``labels-beyond``: how many are expected beyond ``bound`` (labels times ``HasLines.share_beyond``);
+    ``largest-possible``: the least upper bound of the law, left out where it is infinite. Empty without lines.
+    """
+    task = tasks.build(spec.task)
+    if not isinstance(task, HasLines):
+        return {}
+    count, largest = 0, 0.0
+    for step in range(spec.train.steps):
+        asked = drawn(task, spec.train, seed, step).targets[:, task.answers]
+        count, largest = count + asked.numel(), max(largest, float(asked.abs().max()))
+    shift, limit = spec.train.shift, task.largest_label(**spec.train.shift)
+    found = {"labels": float(count), "largest-label": largest, "label-rms": task.label_rms(**shift)}
+    found["labels-beyond"] = count * task.share_beyond(bound, **shift)
+    return found | ({"largest-possible": limit} if math.isfinite(limit) else {})
 
 
 def _answers(model: GPT2, task: Task, prompt: Prompt) -> torch.Tensor:
@@ -130,9 +164,18 @@ def _span(values: Sequence[float]) -> str:
 
 
 def value(grid: Grid, label: str, seed: int, metric: str) -> float:
-    """A metric for claims, of ``CLAIMED``: C, or B / C; raises ``KeyError`` where nothing is kept."""
-    own = grid.where(attn=label, seed=seed)
-    bound = float(own.where(metric="bound").frame["value"].iloc[0])
-    if metric == BOUND:
-        return bound
-    return float(own.where(metric="largest").frame["value"].max()) / bound
+    """Number of a claim, of a metric in ``CLAIMED``, a logarithm but for ``reached``; raises ``KeyError`` without one."""
+    number = constant(label)
+    if number is None:
+        cells = grid.where(attn=label, seed=seed).frame
+        shown = cells[cells["spread"] == SHOWN].set_index("metric")["value"].to_dict()
+        largest = cells.loc[cells["metric"] == "largest", "value"].max()
+        try:
+            number = CLAIMED[metric](shown | {"largest": float(largest)})
+        except KeyError as missing:
+            raise KeyError(f"{metric} of {label}, seed {seed}: {missing.args[0]} is not kept") from None
+    if metric == REACHED:
+        return number
+    if number <= 0:
+        raise KeyError(f"{metric} of {label}, seed {seed}, is {number:g}, of which there is no ratio")
+    return math.log(number)

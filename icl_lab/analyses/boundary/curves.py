@@ -51,7 +51,7 @@ def lines(slopes: Sequence[float], intercepts: Sequence[float], scales: Sequence
 
 def spread(spec: RunSpec) -> float:
     """Returns the root mean square of y in the training of a run."""
-    return tasks.require(tasks.build(spec.task), HasLines).spread(**spec.train.shift)
+    return tasks.require(tasks.build(spec.task), HasLines).label_rms(**spec.train.shift)
 
 
 EXAMPLES = 39  # of a context; the query is the next
