@@ -27,9 +27,9 @@ Cells = dict[str, list[float]]  # an axis -> its values; every combination is a 
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row: a normalizer, and fields that differ from the preset. ``printed`` names its row in the printed table.
 
-    ``task`` is the experiment's task with other options, where it is not the experiment's own: its metrics and axes are
-    the same. With ``swap`` that normalizer stands in the trained model when it is tested. ``printed_where`` names further labels
-    of the printed row, which stand above those of the table.
+    ``task`` is the experiment's task with other options, where it is not the experiment's own. With ``swap`` that
+    normalizer stands in the trained model when it is tested. ``printed_where`` names further labels of the printed row,
+    which stand above those of the table.
     """
 
     name: Name

@@ -66,10 +66,10 @@ class HasLines(Capability):
 
     @abstractmethod
     def label_rms(self, **shift: float) -> float:
-        """Return the root mean square of training labels under a shift, which is none for axes that it does not name."""
+        """Return the root mean square of training labels under a shift (none for axes that it leaves out)."""
 
     def largest_label(self, **shift: float) -> float:
-        """Return the least upper bound of the size of a training label under a shift: infinite unless the law has one."""
+        """Return the least upper bound of the size of a training label: infinite unless the law has one."""
         return math.inf
 
     @abstractmethod

@@ -116,16 +116,16 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
         return sigma_f * math.sqrt((1 + sigma_x**2) * widened)
 
     def largest_label(self, **shift: float) -> float:
-        """Least upper bound of a training |y|, infinite unless ``law=uniform``: sqrt 3 sigma_f (sqrt 3 sigma_x + 1) spread."""
+        """Least upper bound of a training |y|: sqrt 3 sigma_f (sqrt 3 sigma_x + 1) spread, infinite if normal."""
         sigma_x, sigma_f = self.sigmas(shift)
         return EDGE * self.spread * sigma_f * (EDGE * sigma_x + 1) if self.law == "uniform" else math.inf
 
     def share_beyond(self, size: float, **shift: float) -> float:
         """Return P(|y| > size) of training labels y = a x + b times ``spread``^u, by quadrature over x and u.
 
-        Given x = sigma_x z and a factor r, law=normal: 2 Q(size / (r sigma_f sqrt(1 + x^2))). law=uniform: a x and b are
-        uniform up to A = sqrt 3 r sigma_f |x| and B = sqrt 3 r sigma_f, so that it is (A + B - size)^2 / (4 A B) where
-        |A - B| <= size <= A + B, 1 - size / max(A, B) below and 0 above.
+        Given x and a factor r, law=normal: 2 Q(size / (r sigma_f sqrt(1 + x^2))). law=uniform: a x and b are uniform up
+        to A = sqrt 3 r sigma_f |x| and B = sqrt 3 r sigma_f, so that it is (A + B - size)^2 / (4 A B) where
+        |A - B| <= size <= A + B, 1 - size / max(A, B) below that and 0 above.
         """
         sigma_x, sigma_f = self.sigmas(shift)
         nodes = torch.linspace(0, 1, 4001, dtype=torch.float64)

@@ -123,30 +123,32 @@ def row(model: GPT2, task: Task, spec: TrainSpec, seed: int, done: int, losses: 
         "length": spec.length_at(last),
         "rate": spec.rate_at(last),
         **({"bound": bound} if math.isfinite(bound) else {}),
-        **attention_statistics(model, drawn(task, spec, seed, last).tokens),
+        **attention_statistics(model, drawn(task, spec, seed, last).tokens, stream(seed, "places", last)),
         **model.learned(),
     }
 
 
 @torch.no_grad()
-def attention_statistics(model: GPT2, tokens: Tensor) -> dict[str, float]:
+def attention_statistics(model: GPT2, tokens: Tensor, rng: torch.Generator | None = None) -> dict[str, float]:
     """Largest score and mean entropy of attention in each layer, on the first prompts of tokens (b t w) or (b t).
+
+    ``rng`` draws the places of the tokens, where a position code draws them in training.
 
     Formula: ``score.l`` = max z over prompts, heads and visible keys, z = q.k / sqrt(d) and the bias of the position
     code; ``entropy.l`` = mean over prompts, heads and queries of -sum_j p_j ln p_j (nats), p = |w| / sum_j |w_j|
 
     Values are rounded to bfloat16 (three digits), which keeps histories small; values that are not finite are left out.
     """
-    t, found = tokens.shape[1], dict[str, float]()
+    t, device, found = tokens.shape[1], model.read_in.weight.device, dict[str, float]()
     few = max(1, min(WATCHED, int(MEMORY / model.bytes_a_prompt(t))))
-    visible = model.visible(t, model.read_in.weight.device)
+    visible = model.visible(t, device)
 
     def watch(layer: int, weights: Tensor, scores: Tensor) -> None:
         p = weights.abs() / weights.abs().sum(-1, keepdim=True).clamp(min=1e-30)
         found[f"score.{layer}"] = scores.masked_fill(~visible, -math.inf).amax().bfloat16().item()
         found[f"entropy.{layer}"] = -torch.xlogy(p, p).sum(-1).mean().bfloat16().item()
 
-    model(tokens[:few].to(model.read_in.weight.device), watch)
+    model(tokens[:few].to(device), watch, places=model.places(t, rng, device))
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 

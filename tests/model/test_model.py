@@ -227,6 +227,20 @@ def test_the_start_of_the_read_in_alone_is_multiplied(reading):
         resolve("linear", "softmax", "lite", ["model.read_in_start=0"])
 
 
+@pytest.mark.parametrize("reading", [READING, TokenSpec(1, 5, 1, 12, vocabulary=5)])
+def test_read_out_start_multiplies_the_bound_alone(reading):
+    one, four = (build(reading=reading, read_out_start=start) for start in (1.0, 4.0))
+    usual, large = one.state_dict(), four.state_dict()
+    assert torch.equal(large["read_out.weight"], 4 * usual["read_out.weight"])
+    assert all(torch.equal(large[name], p) for name, p in usual.items() if name != "read_out.weight")
+    assert four.answer_bound()[1].tolist() == pytest.approx((4 * one.answer_bound()[1]).tolist())
+    assert resolve("linear", "softmax", "lite", ["model.read_out_start=1"]).hash == "aaa54924"
+    assert resolve("linear", "softmax", "lite", ["model.read_out_start=4"]).hash != "aaa54924"
+    for wrong in ("0", "inf", "1e9"):
+        with pytest.raises(BadValue, match=r"model.read_out_start"):
+            resolve("linear", "softmax", "lite", [f"model.read_out_start={wrong}"])
+
+
 def test_the_start_is_alike_for_every_normalizer():
     ssa = build("ssa:n=2,b=0.5")
     rule = ssa.blocks[1].attention.rule

@@ -9,7 +9,7 @@ from icl_lab import published, tasks
 from icl_lab.errors import BadValue, LabError
 from icl_lab.rng import stream
 from icl_lab.tasks.capabilities import Capability, HasLines, Retrieval, SingleNumbers, Stretchable
-from icl_lab.tasks.linear import TRAINING_RANGE
+from icl_lab.tasks.linear import TRAINING_RANGE, UNIFORM_RANGE, bayes_uniform
 
 VARIANTS = ["linear", *(f"{name}{options}" for name in ("every", "some") for options in
             ("", ":balance=half", ":labels=hidden", ":balance=half,labels=hidden"))]  # fmt: skip
@@ -297,6 +297,90 @@ def test_the_published_functions_exist_for_whole_sigmas():
 def test_spread_is_the_root_mean_square_of_the_answers(shift):
     task, prompt = draw("linear", 20_000, 4, **shift)
     assert task.label_rms(**shift) == pytest.approx(prompt.targets.square().mean().sqrt().item(), rel=0.05)
+
+
+LAWS = ["linear", "linear:law=uniform", "linear:spread=10", "linear:law=uniform,spread=3"]
+
+
+@pytest.mark.parametrize("choice", LAWS)
+@pytest.mark.parametrize("shift", [{}, {"sigma_x": 2.0, "sigma_f": 0.5}])
+def test_training_labels_follow_their_law(choice, shift):
+    task = tasks.build(choice)
+    y = task.practice(stream(7, "law"), 40_000, 5, **shift).targets[:, ::2].double()
+    assert y.mean().item() == pytest.approx(0, abs=0.03 * task.label_rms(**shift))
+    assert task.label_rms(**shift) == pytest.approx(y.square().mean().sqrt().item(), rel=0.03)
+    for size in (0.5, 2.0, 4.5):
+        seen = (y.abs() > size).double().mean().item()
+        assert task.share_beyond(size, **shift) == pytest.approx(seen, rel=0.05, abs=1e-3)
+    largest = task.largest_label(**shift)
+    if "uniform" in choice:
+        assert 0.9 * largest < y.abs().max().item() <= largest
+        assert task.share_beyond(largest, **shift) == 0
+    else:
+        assert largest == math.inf
+
+
+def test_shares_beyond_by_hand():
+    # One in a hundred, as for the clip; and with x uniform on [-sqrt 3, sqrt 3], b alone (sigma_x tiny) is uniform.
+    assert tasks.build("linear").share_beyond(TRAINING_RANGE) == pytest.approx(0.01, rel=0.02)
+    assert tasks.build("linear:law=uniform").share_beyond(UNIFORM_RANGE) == pytest.approx(0.01, rel=0.02)
+    uniform = tasks.build("linear:law=uniform").share_beyond(1.0, sigma_x=1e-6)
+    assert uniform == pytest.approx(1 - 1 / math.sqrt(3), rel=1e-4)
+    # P(|N(0, 1)| > 1) where inputs are tiny; log-uniform factors from 1 to e: the mean of P(|N| > e^-u) over u.
+    assert tasks.build("linear").share_beyond(1.0, sigma_x=1e-6) == pytest.approx(0.317310508, rel=1e-6)
+    wide = torch.erfc(torch.exp(-torch.linspace(0, 1, 100_001, dtype=torch.float64)) / math.sqrt(2)).mean().item()
+    assert tasks.build(f"linear:spread={math.e!r}").share_beyond(1.0, sigma_x=1e-6) == pytest.approx(wide, rel=1e-4)
+
+
+def test_spread_widens_training_prompts_alone():
+    task, plain = tasks.build("linear:spread=10"), tasks.build("linear")
+    wide, usual = (each.practice(stream(3, "train"), 2000, 6).targets for each in (task, plain))
+    factors = (wide / usual)[:, 0]
+    assert torch.allclose(wide, usual * factors.unsqueeze(1), rtol=1e-5)
+    assert 1 <= factors.min() < 1.1
+    assert 9 < factors.max() <= 10
+    assert factors.log10().mean().item() == pytest.approx(0.5, abs=0.03)  # log-uniform
+    drawn = [each.sample(stream(3, "test"), 5, 6).tokens for each in (task, plain)]
+    assert torch.equal(*drawn)
+    for wrong in ("0.5", "nan", "1e9"):
+        with pytest.raises(LabError):
+            tasks.build(f"linear:spread={wrong}")
+
+
+def test_bayes_under_a_uniform_prior_is_the_middle_of_the_segment():
+    x, y = (torch.tensor([numbers], dtype=torch.float64) for numbers in ([2.0, 3.0, 0.0], [1.0, 5.0, 0.0]))
+    # After (2, 1): a from (1 - sqrt 3) / 2 to (1 + sqrt 3) / 2, both inside: a = 1/2, b = 0, the answer at 3 is 1.5.
+    # After both: the line through them, 4 x - 7.
+    assert bayes_uniform(x, y)[0].tolist() == pytest.approx([0, 1.5, -7])
+    edge = math.sqrt(3)
+    # (0.5, 2): a from (2 - sqrt 3) / 0.5 = 0.536 to sqrt 3 (7.46 is outside): the middle is 1.134.
+    x, y = torch.tensor([[0.5, 1.5]], dtype=torch.float64), torch.tensor([[2.0, 0.0]], dtype=torch.float64)
+    slope = ((2 - edge) / 0.5 + edge) / 2
+    assert bayes_uniform(x, y)[0, 1].item() == pytest.approx(2 + slope)
+    assert bayes_uniform(-x, y)[0, 1].item() == pytest.approx(2 + slope)  # x and a change sign together
+    assert bayes_uniform(torch.zeros(1, 2).double(), y)[0, 1].item() == pytest.approx(2.0)  # b is known, a is not
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", ["linear", "linear:law=uniform"])
+def test_bayes_errs_least_of_affine_answers_after_one_example(choice):
+    """No answer y_1 + s (x - x_1) with a slope that depends on x_1 and y_1 in bins beats it on its own law."""
+    task = tasks.build(choice)
+    prompt = task.sample(stream(11, "bayes"), 200_000, 2)
+    x, y = (prompt.tokens[:, role::2, 0].double() for role in (0, 1))
+    given = task.references()["bayes"](prompt)[:, 2, 0].double()
+    own = (given - y[:, 1]).square()
+    slope = (y[:, 1] - y[:, 0]) / (x[:, 1] - x[:, 0])  # the true one
+    bins = (x[:, 0] * 4).floor() * 1000 + (y[:, 0] * 4).floor()
+    _, group = bins.unique(return_inverse=True)
+    sums, counts = torch.zeros(2, int(group.max()) + 1, dtype=torch.float64).unbind()
+    weight = (x[:, 1] - x[:, 0]).square()
+    best = sums.index_add(0, group, weight * slope) / counts.index_add(0, group, weight)
+    other = (y[:, 0] + best[group] * (x[:, 1] - x[:, 0]) - y[:, 1]).square()
+    # The bins are fitted to these very prompts, which helps them by about a hundredth.
+    assert own.mean() < 1.03 * other.mean()
+    zero = y[:, 1].square().mean()
+    assert own.mean() < 0.7 * zero
 
 
 def test_prompts_on_a_line_follow_it_exactly():

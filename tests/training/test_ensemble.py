@@ -272,7 +272,13 @@ def test_on_disk_a_stacked_seed_is_a_seed(tiny, lab, attn):
                 trained.blocks[0].attention.qkv.bias.data.view(3, -1)[1] = 0
         assert same(one, other, 1e-4)
         for ours, theirs in zip(*(run.history() for run in pair), strict=True):
-            assert ours == pytest.approx(theirs, rel=1e-4)
+            # Statistics of attention are rounded to 8 bits, and a score holds that bias of the keys.
+            watched = {name for name in theirs if name.startswith(("score.", "entropy."))}
+            assert watched == {"score.0", "entropy.0"}
+            assert ours["entropy.0"] == pytest.approx(theirs["entropy.0"], rel=0.01)
+            assert {name: value for name, value in ours.items() if name not in watched} == pytest.approx(
+                {name: value for name, value in theirs.items() if name not in watched}, rel=1e-4
+            )
             assert ("n 0.1" in ours) == (attn == "ssa")
         assert list(grid.frame.columns) == list(alone.frame.columns)
         assert grid.frame["value"].tolist() == pytest.approx(alone.frame["value"].tolist(), rel=1e-3, nan_ok=True)

@@ -12,7 +12,7 @@ from icl_lab.errors import LabError, RunFailed, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.loop import Progress, train
+from icl_lab.training.loop import Progress, attention_statistics, train
 from icl_lab.training.recipe import TrainSpec
 
 
@@ -87,8 +87,44 @@ def test_seeds_differ_and_rules_share_prompts(tiny):
     for attn in ("softmax", "ssa"):
         model, _ = setup(tiny("linear", attn))
         train(model, Spy(), tiny("linear", attn, "train.steps=3").train, 0, Progress(), keep=lambda progress: None)
-    assert all(torch.equal(a, b) for a, b in zip(seen[:3], seen[3:], strict=True))
+    assert len(seen) == 8  # three steps each, the last drawn once more for the row of the history
+    assert all(torch.equal(a, b) for a, b in zip(seen[:4], seen[4:], strict=True))
+    assert torch.equal(seen[2], seen[3])
     assert not torch.equal(seen[0][:, :5], seen[1][:, :5])
+
+
+@pytest.mark.parametrize("attn", ["softmax", "ssa", "sigmoid:bias=train"])
+def test_statistics_of_attention_by_hand(tiny, attn):
+    spec = tiny("linear", attn, "model.layers=2", "model.width=8", "model.heads=2")
+    model, task = setup(spec)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.qkv.weight.mul_(50)
+    tokens = task.sample(stream(0, "train", 5), 10, 6).tokens
+    found, trace = attention_statistics(model, tokens), model.trace(tokens[:8])
+    assert list(found) == ["score.0", "entropy.0", "score.1", "entropy.1"]
+    for layer in (0, 1):
+        z, w = trace[f"layers.{layer}.scores"], trace[f"layers.{layer}.weights"]
+        scores, entropies = [], []
+        for query in range(12):
+            scores.append(z[:, :, query, : query + 1].max().item())
+            p = w[:, :, query, : query + 1].double().abs()
+            p = p / p.sum(-1, keepdim=True)
+            entropies.append(-(p * p.clamp(min=1e-300).log()).sum(-1).mean().item())
+        assert found[f"score.{layer}"] == pytest.approx(max(scores), rel=2**-8)
+        assert found[f"entropy.{layer}"] == pytest.approx(sum(entropies) / 12, rel=2**-8, abs=1e-6)
+    assert attention_statistics(setup(tiny("linear", attn, "model.attention=no"))[0], tokens) == {}
+
+
+def test_statistics_see_only_visible_keys_and_change_no_weight(tiny):
+    model, task = setup(tiny("linear", "softmax", "model.layers=1"))
+    with torch.no_grad():
+        model.blocks[0].attention.qkv.weight.zero_()
+    before = numbers(model)
+    found = attention_statistics(model, task.sample(stream(0, "train", 0), 4, 3).tokens)
+    uniform = sum(math.log(n) for n in range(1, 7)) / 6  # all scores are 0: each query attends alike to what it sees
+    assert found == {"score.0": 0, "entropy.0": pytest.approx(uniform, rel=2**-8)}
+    assert equal(before, numbers(model))
 
 
 def test_a_share_of_the_steps_is_rounded_to_the_nearest():

@@ -136,8 +136,8 @@ class Boundary(GridAnalysis[Bounds]):
 
         That is the B for which min(t, B) is nearest to the curve: it exists for curves of every class.
         ``answer-bound`` is the logarithm of C, which the last norm and the read-out set, ``reached`` the share of C
-        that answers reach; ``bound-over-rms``, ``bound-over-largest`` and ``bound-over-possible`` are log ratios of C to
-        the labels of training, ``labels-beyond`` the logarithm of the labels expected beyond C.
+        that answers reach; ``bound-over-rms``, ``bound-over-largest`` and ``bound-over-possible`` are log ratios of C
+        to the labels of training, ``labels-beyond`` the logarithm of the labels expected beyond C.
         """
         if metric in answers.CLAIMED:
             if answers.GRID not in found.grids:

@@ -74,7 +74,7 @@ def training_labels(spec: RunSpec, seed: int, bound: float) -> dict[str, float]:
     """Numbers of the labels that a run was trained on, whose prompts are drawn again from its seed.
 
     ``labels``: how many there are; ``largest-label``: the largest in size; ``label-rms``: their root mean square under
-    the training law; ``labels-beyond``: how many are expected beyond ``bound`` (labels times ``HasLines.share_beyond``);
+    the training law; ``labels-beyond``: expected number beyond ``bound`` (``labels`` times ``share_beyond``);
     ``largest-possible``: the least upper bound of the law, left out where it is infinite. Empty without lines.
     """
     task = tasks.build(spec.task)
@@ -164,7 +164,10 @@ def _span(values: Sequence[float]) -> str:
 
 
 def value(grid: Grid, label: str, seed: int, metric: str) -> float:
-    """Number of a claim, of a metric in ``CLAIMED``, a logarithm but for ``reached``; raises ``KeyError`` without one."""
+    """Number of a claim, of a metric in ``CLAIMED``: a logarithm but for ``reached``.
+
+    ``label`` may be a number, ``reference:28``. Raises ``KeyError`` where the number is not kept.
+    """
     number = constant(label)
     if number is None:
         cells = grid.where(attn=label, seed=seed).frame

@@ -4,10 +4,12 @@ import math
 
 import pytest
 
+from icl_lab import tasks
 from icl_lab.analyses.boundary import Boundary, answers
 from icl_lab.analyses.frame import Findings
 from icl_lab.figures import bounds as pictures
 from icl_lab.grid import Grid
+from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 SMALL = ["model.width=16", "model.heads=2", "model.layers=1"]
@@ -27,13 +29,48 @@ def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
     found = found_of(trained, answers.measured(trained))
     known = answers.kept(found)["softmax"][0]
     bound = float(trained.model.answer_bound()[1])
-    assert set(known) == {"bound", "largest", "error", "floor", "rescaled"}
+    labels = {"labels", "largest-label", "label-rms", "labels-beyond"}
+    assert set(known) == {"bound", "largest", "error", "floor", "rescaled"} | labels
     assert list(known["bound"].values()) == [pytest.approx(bound, rel=1e-5)] * len(answers.SPREADS)
     assert list(known["largest"]) == list(answers.SPREADS)
     assert sorted(known["largest"].values()) == list(known["largest"].values())  # the largest so far
     assert all(known["largest"][spread] <= bound * 1.00001 for spread in answers.SPREADS)
     assert all(known["floor"][spread] <= known["error"][spread] for spread in answers.SPREADS)
     assert trained.model.rescaling is None  # as it was
+
+
+def test_labels_of_a_training_are_drawn_again_from_its_seed():
+    spec = resolve("linear", "softmax", "smoke", ["train.steps=3", "train.batch=2", "train.shift.sigma_f=2"])
+    found, seen = answers.training_labels(spec, 5, 3.0), []
+    for step in range(3):
+        prompt = tasks.build("linear").sample(stream(5, "train", step), 2, spec.train.length_at(step), sigma_f=2.0)
+        seen += prompt.tokens[:, 1::2, 0].flatten().tolist()
+    assert found["labels"] == len(seen)
+    assert found["largest-label"] == pytest.approx(max(map(abs, seen)))
+    assert found["label-rms"] == pytest.approx(2 * math.sqrt(2))
+    assert found["labels-beyond"] == pytest.approx(len(seen) * tasks.build("linear").share_beyond(1.5))
+    assert "largest-possible" not in found
+    bounded = answers.training_labels(resolve("linear:law=uniform", "softmax", "smoke", ["train.steps=1"]), 0, 3.0)
+    assert bounded["largest-possible"] == pytest.approx(3 + math.sqrt(3))
+    assert answers.training_labels(resolve("every", "softmax", "smoke"), 0, 3.0) == {}
+
+
+@pytest.mark.slow
+def test_claims_hold_c_against_the_labels_and_against_numbers(untrained):
+    trained = untrained(resolve("linear:law=uniform", "softmax", "smoke", [*SMALL, "train.steps=4"]))
+    found, asked = found_of(trained, answers.measured(trained)), Boundary()
+    known = answers.kept(found)["softmax"][0]
+    c, of = known["bound"][10.0], {name: values.get(10.0) for name, values in known.items()}
+    for metric, against in (("bound-over-rms", math.sqrt(2)), ("bound-over-possible", 3 + math.sqrt(3))):
+        assert asked.value(found, "softmax", {}, metric, 0) == pytest.approx(math.log(c / against), abs=1e-4)
+        assert asked.scale_of(trained.task, metric) == "log-ratio"
+    largest = asked.value(found, "softmax", {}, "bound-over-largest", 0)
+    assert largest == pytest.approx(math.log(c / of["largest-label"]), abs=1e-4)
+    assert asked.value(found, "softmax", {}, "labels-beyond", 0) == pytest.approx(
+        math.log(of["labels-beyond"]), abs=1e-4
+    )
+    assert asked.value(found, "reference:28", {}, "answer-bound", 0) == pytest.approx(math.log(28))
+    assert asked.scale_of(trained.task, "reached") == "difference"
 
 
 @pytest.mark.slow
