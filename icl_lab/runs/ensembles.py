@@ -93,6 +93,10 @@ def _check(spec: RunSpec) -> None:
     if (spec.train.engine, spec.train.precision) != ("eager", "float32"):
         told = f"train.engine={spec.train.engine}, train.precision={spec.train.precision}"
         raise BadValue(f"a stack is trained eagerly in float32, got {told}; leave one or the other.")
+    if spec.train.scaling != "fixed":
+        raise BadValue(
+            f"a stack has no rates for parts of a matrix, got train.scaling={spec.train.scaling}; take --jobs."
+        )
     site = {"heads": spec.model.heads, "head_dim": spec.model.width // spec.model.heads}
     task = tasks.build(spec.task)
     _check_loss(task, spec)

@@ -22,6 +22,7 @@ from icl_lab.runs import presets
 from icl_lab.runs.measure import TestSpec
 from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Rescalable
+from icl_lab.training import scaling
 from icl_lab.training.recipe import TrainSpec
 
 MOST_LENGTHS = 4096  # of a curriculum that are looked at before training
@@ -63,7 +64,9 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def untrained(self, task: Task, seed: int) -> GPT2:
         """Returns the model before its first step, on the CPU: its weights are drawn from the training seed."""
-        return GPT2(self.model, self.reading(task), self.attn, stream(seed, "init"))
+        model = GPT2(self.model, self.reading(task), self.attn, stream(seed, "init"))
+        scaling.scale_start(model, self.train)
+        return model
 
     def reading(self, task: Task) -> TokenSpec:
         """Input and output of the model; the longest training prompt is the last that the curriculum reaches."""
@@ -205,6 +208,7 @@ def check(spec: RunSpec, task: Task) -> None:
     """Raises ``BadValue`` for what no single field can know."""
     _drawable(spec, task)
     _rescalable(spec, task)
+    scaling.check(spec.model, spec.train)
     if spec.model.mask == "full" and not task.bidirectional:
         there = ", ".join(tasks.bidirectional()) or "no task yet"
         raise BadValue(

@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.training import scaling
 from icl_lab.training.engines import subnormals_flushed
 from icl_lab.training.loop import drawn
 from icl_lab.training.optimizers import Optimizer
@@ -104,4 +105,5 @@ def clip(gradients: Sequence[Tensor], bound: float) -> None:
 
 def optimizer(stack: Stack, spec: TrainSpec) -> Optimizer:
     """Optimizer of the stacked parameters; each seed is updated as if alone."""
-    return Optimizer(spec, dict(zip(stack.names, stack.numbers, strict=True)), stack.matrices, len(stack.numbers[0]))
+    parameters, parts = dict(zip(stack.names, stack.numbers, strict=True)), scaling.parts(stack.model.args[0], spec)
+    return Optimizer(spec, parameters, stack.matrices, parts, len(stack.numbers[0]))

@@ -14,7 +14,7 @@ from icl_lab.errors import Diverged, Stopped
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
-from icl_lab.training import engines
+from icl_lab.training import engines, scaling
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 
@@ -154,7 +154,7 @@ def attention_statistics(model: GPT2, tokens: Tensor, rng: torch.Generator | Non
 
 def optimizer(model: GPT2, spec: TrainSpec, before: Optimizer | None = None) -> Optimizer:
     """Optimizer of all learnable parameters; the state of ``before`` is taken over for those that are still there."""
-    made = Optimizer(spec, dict(model.named_parameters()), model.matrices())
+    made = Optimizer(spec, dict(model.named_parameters()), model.matrices(), scaling.parts(model, spec))
     if before is not None:
         made.take_over(before)
     return made

@@ -1,5 +1,6 @@
 """Optimizers: Adam, AdamW, Muon for the matrices of the blocks; optional moving average of the parameters."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from icl_lab.training.muon import Muon
 from icl_lab.training.recipe import TrainSpec
+from icl_lab.training.scaling import WHOLE, Part
 
 RAMP = 10  # the weight of an average's past is at most (1 + steps) / (RAMP + steps): at first it forgets its start
 
@@ -19,41 +21,59 @@ class Optimizer:
     1711.05101), by ``torch.optim``; Muon, as in ``training.muon``
 
     ``matrices`` names the weights of linear maps inside the blocks: Muon moves them, and decay shrinks them; all other
-    numbers are left to Adam, without decay. In a stack of ``seeds`` models a matrix is (s m n), and Muon moves each of
-    its s rows by itself.
+    numbers are left to Adam, without decay. ``parts`` names the parameters whose rows have rates of their own
+    (``training/scaling.py``). In a stack of ``seeds`` models a matrix is (s m n), and Muon moves each of its s rows by
+    itself; parts of a stack are whole parameters.
     """
 
     def __init__(
-        self, recipe: TrainSpec, parameters: Mapping[str, nn.Parameter], matrices: Collection[str], seeds: int = 0
+        self,
+        recipe: TrainSpec,
+        parameters: Mapping[str, nn.Parameter],
+        matrices: Collection[str],
+        parts: Mapping[str, Sequence[Part]] | None = None,
+        seeds: int = 0,
     ) -> None:
         learned = {name: p for name, p in parameters.items() if p.requires_grad}
-        inner = [p for name, p in learned.items() if name in matrices]
         self.params, self.ema, self.seeds = list(learned.values()), recipe.ema, seeds
         self.average: list[Tensor] = []  # of the numbers, from the first step on
         self.ema_steps = 0  # steps that the average has seen
-        self.rows: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # of stacked matrices: a row, its stack, its place
+        self.views: list[
+            tuple[nn.Parameter, nn.Parameter, int | slice]
+        ] = []  # part of a parameter, the parameter, its place
         self.muon: Muon | None = None
+        self.rate: float | Tensor = recipe.rate
+        by_muon, by_adam = list[tuple[nn.Parameter, float]](), defaultdict[tuple[bool, float], list[nn.Parameter]](list)
+        for name, p in learned.items():
+            for part in (parts or {}).get(name, [Part()]):
+                if recipe.optimizer == "muon" and name in matrices:
+                    by_muon += [(self._view(p, place), part.rate) for place in (range(seeds) if seeds else [part.rows])]
+                else:
+                    decays = recipe.optimizer == "adamw" and name in matrices
+                    by_adam[decays, part.rate].append(self._view(p, part.rows))
         if recipe.optimizer == "muon":
-            if seeds:
-                self.rows = [(nn.Parameter(p.detach()[k]), p, k) for p in inner for k in range(seeds)]
-                inner = [row for row, _, _ in self.rows]
-            self.muon = Muon(inner, recipe.decay)
+            self.muon = Muon([p for p, _ in by_muon], recipe.decay, [factor for _, factor in by_muon])
             self.ratio = recipe.muon_rate / recipe.rate
-            self.adam = torch.optim.Adam([p for name, p in learned.items() if name not in matrices], fused=True)
-        elif recipe.optimizer == "adamw":
-            rest = [p for name, p in learned.items() if name not in matrices]
-            groups = [{"params": inner, "weight_decay": recipe.decay}, {"params": rest, "weight_decay": 0.0}]
-            self.adam = torch.optim.AdamW(groups, fused=True)
-        else:
-            self.adam = torch.optim.Adam(self.params, fused=True)
+        kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
+        groups = sorted(by_adam.items(), key=lambda group: not group[0][0])  # those that decay first
+        self.factors = [factor for (_, factor), _ in groups]  # of Adam's rate, one for each group
+        shrunk = [{"params": of, "weight_decay": recipe.decay if decays else 0.0} for (decays, _), of in groups]
+        self.adam = kind(shrunk, fused=True)
+
+    def _view(self, p: nn.Parameter, place: int | slice) -> nn.Parameter:
+        """Part of a parameter that shares its memory; the parameter itself where the part is all of it."""
+        if place == WHOLE:
+            return p
+        view = nn.Parameter(p.detach()[place])
+        self.views.append((view, p, place))
+        return view
 
     def set_rate(self, rate: float | Tensor) -> None:
-        """Sets the rate of Adam; that of Muon keeps its ratio to it.
+        """Set the rate of Adam; that of Muon keeps its ratio to it, parts of parameters their factors.
 
-        A tensor is read at every step: who fills it anew changes both rates.
+        A tensor is read at every step: who fills it anew changes all rates.
         """
-        for group in self.adam.param_groups:
-            group["lr"] = rate
+        self.rate = rate
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""
@@ -62,12 +82,14 @@ class Optimizer:
 
     def step(self) -> None:
         """Moves every number that has a gradient."""
+        for view, p, place in self.views:
+            view.grad = None if p.grad is None else p.grad[place]
+        for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
+            group["lr"] = self.rate if factor == 1 else self.rate * factor
         self.adam.step()
         if self.muon is not None:
-            for row, stack, k in self.rows:
-                row.grad = None if stack.grad is None else stack.grad[k]
             for group in self.muon.param_groups:
-                group["lr"] = self.adam.param_groups[0]["lr"] * self.ratio
+                group["lr"] = self.rate * self.ratio
             self.muon.step()
 
     @torch.no_grad()
@@ -93,10 +115,12 @@ class Optimizer:
 
     def take_over(self, before: "Optimizer") -> None:
         """Takes what another optimizer knows of parameters that are still there."""
+        old = {(p, str(place)): view for view, p, place in before.views}
+        same = {view: old[key] for view, p, place in self.views if (key := (p, str(place))) in old}
         for mine, theirs in ((self.adam, before.adam), (self.muon, before.muon)):
             if mine is not None and theirs is not None:
-                known = {p for group in mine.param_groups for p in group["params"]} & set(theirs.state)
-                mine.state.update({p: theirs.state[p] for p in known})
+                own = [p for group in mine.param_groups for p in group["params"]]
+                mine.state.update({p: theirs.state[same.get(p, p)] for p in own if same.get(p, p) in theirs.state})
         if before.average:
             means = dict(zip(before.params, before.average, strict=True))
             self.average = [means.get(p, p.detach().clone()) for p in self.params]
@@ -146,7 +170,7 @@ def together(optimizer: Optimizer, states: Sequence[Mapping[str, Any] | None]) -
     }
     if optimizer.muon is not None:
         muons = [state["muon"]["state"] for state in known]
-        rows = [muon[number] for number in muons[0] for muon in muons]  # in the order of ``Optimizer.rows``
+        rows = [muon[number] for number in muons[0] for muon in muons]  # in the order of ``Optimizer.views``
         state["muon"] = {**optimizer.muon.state_dict(), "state": dict(enumerate(rows))}
     optimizer.load_state_dict(state)
 

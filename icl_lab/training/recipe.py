@@ -16,6 +16,7 @@ OptimizerName = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "cosine", "linear", "wsd"]
 Engine = Literal["eager", "compiled", "graph"]
 Precision = Literal["float32", "bf16"]
+Scaling = Literal["fixed", "mup", "mup:depth=yes"]
 
 
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +39,10 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and replayed, on CUDA only. ``precision=bf16`` takes the products inside the blocks in half precision, in training
     and not in tests; on a CPU those of attention stay in single precision. Engines differ by rounding, but training
     amplifies rounding, so both are part of what a run is.
+
+    ``read_out_rate`` multiplies Adam's rate of the read-out. ``scaling=mup`` changes starts and rates with the width,
+    so that rates found at width 64 carry over, ``mup:depth=yes`` also with the number of layers
+    (``training/scaling.py``).
     """
 
     steps: Annotated[int, Meta(ge=1, le=STEPS)] = 6000
@@ -58,6 +63,8 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cooldown: Annotated[float, Meta(gt=0, le=1)] = 0.2
     ema: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     doublings: Annotated[int, Meta(ge=0, le=20)] = 0
+    read_out_rate: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    scaling: Scaling = "fixed"
 
     def __post_init__(self) -> None:
         if self.decay and self.optimizer == "adam":

@@ -264,6 +264,7 @@ GRAPHS = {
     "growing batches": ["train.doublings=2", "train.ema=0.9"],
     "decay": ["train.optimizer=adamw", "train.decay=0.1"],
     "a switch": ["train.switch_step=20", "train.switch_to=ssmax:s=swap"],
+    "rates of parts": ["train.scaling=mup", "train.read_out_rate=4", "model.width=16", "model.heads=4"],
 }
 
 

@@ -115,6 +115,8 @@ def test_every_task_is_stacked_as_it_is(tiny, task):
         ["train.clip=0"],
         ["train.optimizer=muon", "train.decay=0.1", "train.ema=0.9"],
         ["train.optimizer=adamw", "train.decay=0.1", "train.doublings=2"],
+        ["train.read_out_rate=3"],
+        ["train.read_out_rate=0.5", "train.optimizer=muon"],
         ["train.shift.sigma_x=3"],
         ["train.switch_step=3", "train.switch_to=ssmax:s=swap"],
     ],
@@ -483,6 +485,7 @@ def test_a_signal_stops_all_seeds_and_they_go_on(sweep, tmp_path, monkeypatch):
         (["--attn", "entmax:alpha=3", "--dry-run"], "'entmax:alpha=3' cannot be stacked"),
         (["--attn", "softmax", "--set", "train.precision=bf16"], "a stack is trained eagerly in float32, got"),
         (["--attn", "softmax", "--set", "train.engine=compiled"], "train.engine=compiled, train.precision=float32"),
+        (["--attn", "softmax", "--set", "train.scaling=mup"], "a stack has no rates for parts of a matrix"),
     ],
 )
 @pytest.mark.slow

@@ -127,6 +127,7 @@ def test_a_switch_of_normalizers_goes_on_with_the_average(tiny):
         ["train.optimizer=muon", "train.decay=0.1", "train.ema=0.9", "train.doublings=2", "train.schedule=wsd"],
         ["train.optimizer=adamw", "train.decay=0.1", "train.schedule=linear"],
         ["train.optimizer=muon", "train.ema=0.9", "train.switch_step=4", "train.switch_to=ssmax:s=swap"],
+        ["train.optimizer=muon", "train.scaling=mup", "train.switch_step=4", "train.switch_to=ssmax:s=swap"],
     ],
     ids=" ".join,
 )

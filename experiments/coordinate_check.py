@@ -1,0 +1,81 @@
+"""Coordinate check of ``train.scaling``: how far activations move in ten steps, over the width of the model.
+
+python experiments/coordinate_check.py --to FOLDER     writes changes.csv and coordinate-check.png; minutes on a core
+
+Under a parametrization that carries rates over width (arXiv 2203.03466, Appendix D.1) the root mean square of each
+activation's change is the same at every width.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from icl_lab import tasks
+from icl_lab.rng import stream
+from icl_lab.runs.spec import resolve
+from icl_lab.training.loop import Progress, train
+
+WIDTHS = (32, 64, 128, 256, 512)
+SHOWN = ("scores", "attention", "mlp", "after", "answers")  # of each layer; the last of the model
+STEPS = 10
+
+
+def changes(scaling: str, widths: Sequence[int] = WIDTHS, seeds: int = 2, attn: str = "softmax") -> pd.DataFrame:
+    """Root mean square of the change of each activation in ten steps of nano's recipe, without warm-up.
+
+    Columns: scaling, width, seed, activation, change. Scores are those of visible keys.
+    """
+    rows = []
+    for width in widths:
+        recipe = [f"train.scaling={scaling}", f"train.steps={STEPS}", "train.warmup=0", "train.schedule=constant"]
+        spec = resolve("linear", attn, "nano", [f"model.width={width}", "train.curriculum.start=20", *recipe])
+        task = tasks.build(spec.task)
+        prompt = task.sample(stream(0, "coordinate-check"), 32, 20)
+        for seed in range(seeds):
+            model = spec.untrained(task, seed)
+            before = model.trace(prompt)
+            train(model, task, spec.train, seed, Progress(), keep=lambda progress: None)
+            after, visible = model.trace(prompt), model.visible(prompt.tokens.shape[1])
+            for name in [name for name in before.names if name.rpartition(".")[2] in SHOWN]:
+                moved = after[name] - before[name]
+                moved = moved[..., visible] if name.endswith("scores") else moved
+                rows.append((scaling, width, seed, name, float(moved.square().mean().sqrt())))
+    return pd.DataFrame(rows, columns=["scaling", "width", "seed", "activation", "change"])
+
+
+def draw(found: pd.DataFrame, path: Path) -> None:
+    """A panel for each scaling: change over width, a line for each activation (geometric means over seeds)."""
+    kinds = list(dict.fromkeys(found["scaling"]))
+    figure, panels = plt.subplots(1, len(kinds), figsize=(3.6 * len(kinds), 3.6), sharey=True, layout="constrained")
+    for axes, kind in zip(panels, kinds, strict=True):
+        means = found[found["scaling"] == kind].groupby(["activation", "width"], sort=False)["change"].mean().unstack()
+        for name, row in means.iterrows():
+            axes.plot(row.index, row.to_numpy(), marker="o", markersize=3, linewidth=1, label=str(name))
+        axes.set(xscale="log", yscale="log", title=f"train.scaling={kind}", xlabel="width")
+        axes.set_xticks(list(means.columns), [str(width) for width in means.columns])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel(f"change in {STEPS} steps (root mean square)")
+    panels[-1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, dpi=130)
+
+
+@click.command()
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write into.")
+@click.option("--seeds", default=2, show_default=True)
+def main(to: Path, seeds: int) -> None:
+    """Run the check for both scalings, and write its numbers and its figure."""
+    to.mkdir(parents=True, exist_ok=True)
+    found = pd.concat([changes(scaling, seeds=seeds) for scaling in ("fixed", "mup")])
+    found.to_csv(to / "changes.csv", index=False, float_format="%.5g")
+    draw(found, to / "coordinate-check.png")
+    ratios = found.groupby(["scaling", "activation"], sort=False)["change"]
+    click.echo(found.pivot_table(index=["scaling", "activation"], columns="width", values="change", sort=False))
+    click.echo(f"largest over smallest: {(ratios.max() / ratios.min()).groupby('scaling').max().to_dict()}")
+
+
+if __name__ == "__main__":
+    main()

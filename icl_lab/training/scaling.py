@@ -1,0 +1,115 @@
+"""Scaling of starts and rates with width and depth: ``fixed``, or the maximal update parametrization (muP).
+
+Sources: Yang et al. 2022, arXiv 2203.03466 (muP); Yang, Simon, Bernstein 2023, arXiv 2310.17813 (spectral condition);
+Dey et al. 2025, arXiv 2505.01618 (CompleteP, for the depth). A multiplier of a parameter in the forward pass is the
+same as that factor on its start and on its rate, where the optimizer's step does not depend on the size of the gradient
+(Adam, Muon). So nothing here changes the forward pass: a trained model is its weights alone.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import nn
+
+from icl_lab.errors import BadValue
+from icl_lab.model.gpt2 import GPT2, ModelSpec
+from icl_lab.training.recipe import TrainSpec
+
+WIDTH, HEAD, LAYERS = 64, 16, 2  # of the model for which the presets' rates were found: there mup keeps them
+LEAST_WIDTH = 8
+WHOLE = slice(None)
+
+
+class Part(NamedTuple):
+    """Rows of a parameter, along its first dimension, with a factor on their start and on their rate.
+
+    ``rate`` multiplies the rate of Adam. For Muon it multiplies 0.2 sqrt(max(m, n)), the step of an (m n) matrix.
+    """
+
+    rows: slice = WHOLE
+    start: float = 1.0
+    rate: float = 1.0
+
+
+def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[Part]]:
+    """Return, by parameter name, the parts whose factors are not 1: of the read-out, and under mup of all weights.
+
+    mup, for width d, head size h, relative to the base (d 64, h 16, 2 layers):
+
+    * Muon's step of an (m n) matrix is 0.2 sqrt(64) sqrt(m / n); queries, keys and values are matrices of their own.
+    * Adam's rate of weights with d or 4 d inputs, the read-out's and those of gates too, is multiplied by 64 / d.
+    * Weights of blocks start with standard deviation 1 / sqrt(inputs), those of the read-out with 1 / d. Projections
+      to the residual stream keep their factor 1 / sqrt(2 layers).
+    * Scores are q.k sqrt(16) / h in place of q.k / sqrt(h): the factor sqrt(16 / h) is that of the queries.
+    * ``mup:depth=yes`` also multiplies what a block adds by 2 / layers, in place of that 1 / sqrt(2 layers).
+    """
+    found: dict[str, list[Part]] = {}
+    if recipe.scaling != "fixed":
+        d, factor = model.spec.width, _score_factor(model)
+        for path, module in model.named_modules():
+            if isinstance(module, nn.Linear) and path not in ("read_in", "read_out"):
+                found |= {f"{path}.{name}": made for name, made in _linear(model, recipe, path, module).items()}
+            if path.endswith("norm_q") and isinstance(module, nn.RMSNorm):
+                found[f"{path}.weight"] = [Part(start=factor, rate=factor)]
+        for name, p in model.named_parameters():  # gates of normalizers, which choose their own start
+            if ".rule." in name and p.ndim == 2 and p.shape[1] == d:
+                found[name] = [Part(rate=WIDTH / d)]
+        found["read_out.weight"] = [Part(start=math.sqrt(3 / d), rate=WIDTH / d)]  # from uniform, deviation 1/sqrt(3 d)
+    if recipe.read_out_rate != 1:
+        for name in ("read_out.weight", "read_out.bias"):
+            found[name] = [
+                Part(part.rows, part.start, part.rate * recipe.read_out_rate) for part in found.get(name, [Part()])
+            ]
+    return found
+
+
+def _linear(model: GPT2, recipe: TrainSpec, path: str, module: nn.Linear) -> dict[str, list[Part]]:
+    """Parts of the weight and the bias of a linear map inside a block under mup."""
+    d, layers, inputs = model.spec.width, model.spec.layers, module.in_features
+    start, branch = 1 / math.sqrt(inputs) / 0.02, 1.0
+    if path.endswith("project") and recipe.scaling == "mup:depth=yes":
+        branch = LAYERS / layers
+        start *= math.sqrt(layers / LAYERS)
+    thirds = [slice(k * d, (k + 1) * d) for k in range(3)] if path.endswith("qkv") else [WHOLE]
+    weights, biases = [], []
+    for rows in thirds:
+        outputs = d if len(thirds) > 1 else module.out_features
+        own = branch * (_score_factor(model) if len(thirds) > 1 and rows.start == 0 and not model.spec.qk_norm else 1)
+        muon = math.sqrt(WIDTH / max(outputs, inputs)) * math.sqrt(outputs / inputs)
+        step = muon if recipe.optimizer == "muon" else WIDTH / d
+        weights.append(Part(rows, start * own, step * own))
+        biases.append(Part(rows, 1.0, own))
+    return {"weight": weights} | ({"bias": biases} if module.bias is not None else {})
+
+
+def _score_factor(model: GPT2) -> float:
+    return math.sqrt(HEAD * model.spec.heads / model.spec.width)
+
+
+@torch.no_grad()
+def scale_start(model: GPT2, recipe: TrainSpec) -> None:
+    """Multiply the start of each part by its factor, in place; with ``scaling=fixed`` nothing changes."""
+    if recipe.scaling == "fixed":
+        return
+    parameters = dict(model.named_parameters())
+    for name, of in parts(model, recipe).items():
+        for part in of:
+            cast(torch.Tensor, parameters[name])[part.rows].mul_(part.start)
+
+
+def check(model: ModelSpec, recipe: TrainSpec) -> None:
+    """Raise ``BadValue`` where mup has no meaning for the shape of a model."""
+    if recipe.scaling == "fixed":
+        return
+    head = model.width // model.heads
+    if model.width < LEAST_WIDTH:
+        raise BadValue(
+            f"train.scaling={recipe.scaling} needs a model.width of at least {LEAST_WIDTH}, got {model.width}."
+        )
+    if head % HEAD and HEAD % head:
+        raise BadValue(
+            f"train.scaling={recipe.scaling} takes heads whose size divides {HEAD} or is a multiple of it, got "
+            f"{model.width} / {model.heads} = {head}."
+        )
