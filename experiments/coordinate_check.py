@@ -1,20 +1,24 @@
 """Coordinate check of ``train.scaling``: how far activations move in ten steps, over the width of the model.
 
-python experiments/coordinate_check.py --to FOLDER     writes changes.csv and coordinate-check.png; minutes on a core
+python experiments/coordinate_check.py --to FOLDER     minutes on a core; the figure of docs/presets.md
 
 Under a parametrization that carries rates over width (arXiv 2203.03466, Appendix D.1) the root mean square of each
 activation's change is the same at every width.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import matplotlib.pyplot as plt
 import pandas as pd
+import torch
 
 from icl_lab import tasks
+from icl_lab.figures import base
 from icl_lab.rng import stream
+from icl_lab.runs import environment
 from icl_lab.runs.spec import resolve
 from icl_lab.training.loop import Progress, train
 
@@ -47,7 +51,7 @@ def changes(scaling: str, widths: Sequence[int] = WIDTHS, seeds: int = 2, attn: 
 
 
 def draw(found: pd.DataFrame, path: Path) -> None:
-    """A panel for each scaling: change over width, a line for each activation (geometric means over seeds)."""
+    """Draw a panel for each scaling: change over width, a line for each activation (means over seeds)."""
     kinds = list(dict.fromkeys(found["scaling"]))
     figure, panels = plt.subplots(1, len(kinds), figsize=(3.6 * len(kinds), 3.6), sharey=True, layout="constrained")
     for axes, kind in zip(panels, kinds, strict=True):
@@ -60,21 +64,22 @@ def draw(found: pd.DataFrame, path: Path) -> None:
         axes.grid(alpha=0.3)
     panels[0].set_ylabel(f"change in {STEPS} steps (root mean square)")
     panels[-1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(path, dpi=130)
+    path.write_bytes(base.encode(figure, "png", "results/coordinate-check/changes.csv"))
 
 
 @click.command()
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write into.")
-@click.option("--seeds", default=2, show_default=True)
+@click.option("--seeds", default=4, show_default=True, help="Starts over which changes are averaged.")
 def main(to: Path, seeds: int) -> None:
-    """Run the check for both scalings, and write its numbers and its figure."""
+    """Run the check for both scalings; write changes.csv, env.json and coordinate-check.png."""
     to.mkdir(parents=True, exist_ok=True)
     found = pd.concat([changes(scaling, seeds=seeds) for scaling in ("fixed", "mup")])
     found.to_csv(to / "changes.csv", index=False, float_format="%.5g")
+    about = environment.environment(torch.device("cpu"), f"python experiments/coordinate_check.py --seeds {seeds}")
+    (to / "env.json").write_text(json.dumps(about, indent=1) + "\n")
     draw(found, to / "coordinate-check.png")
-    ratios = found.groupby(["scaling", "activation"], sort=False)["change"]
-    click.echo(found.pivot_table(index=["scaling", "activation"], columns="width", values="change", sort=False))
-    click.echo(f"largest over smallest: {(ratios.max() / ratios.min()).groupby('scaling').max().to_dict()}")
+    means = found.pivot_table(index=["scaling", "activation"], columns="width", values="change", sort=False)
+    click.echo(means.assign(largest_over_smallest=means.max(axis=1) / means.min(axis=1)).round(3).to_string())
 
 
 if __name__ == "__main__":
