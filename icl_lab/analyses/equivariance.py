@@ -62,7 +62,7 @@ class Equivariance(Analysis):
     * ``error``: mean (f(s y) - s y)^2 / mean (s y)^2, 1 for answering 0; ``floor``: that of exact answers clipped to
       the bound C of the model, where it has one;
     * the name of a part: the share of the failure that goes away where this part alone is put right; ``all-but-`` with
-      its name: where all others are; ``all``: where all are, which is 1 unless a gate of the attention reads tokens.
+      its name: where all others are; ``all``: where all are: 1, but for norms and gates within the attention.
 
     A part is put right by what it gives for y: the stream before the first block, the values and what MLPs add are
     taken s times, attention weights as they are. A norm divides by what it divides by for y, so that it is linear: the
@@ -137,8 +137,8 @@ class Equivariance(Analysis):
         for rule in found.rules:
             for part, words in {**PARTS, "all": "all of these"}.items():
                 if (rule, part, two[0]) in means:
-                    cells = [f"{means[rule, part, scale]:.2f}" for scale in scales]
-                    others = [f"{means[rule, f'all-but-{part}', scale]:.2f}" for scale in two if part != "all"]
+                    cells = [f"{means[rule, part, scale]:z.2f}" for scale in scales]
+                    others = [f"{means[rule, f'all-but-{part}', scale]:z.2f}" for scale in two if part != "all"]
                     text.append(md.row([f"`{rule}`", words, *cells, ", ".join(others)]))
         return text
 

@@ -49,6 +49,6 @@ def _bars(axes: Axes, values: Sequence[Sequence[float]], offset: float, look: Ma
         if len(seeds) > 1:
             shown = [seed for seed in seeds if LEFT <= seed <= RIGHT]
             axes.plot(shown, [place + offset] * len(shown), ".", color="0.15", markersize=2.5, zorder=4)
-        words = f"{'← ' if mean < LEFT else ''}{mean:.2f}".replace("-", "−")
+        words = f"{'← ' if mean < LEFT else ''}{mean:z.2f}".replace("-", "−")
         # On the right of 0, where no bar below 0 is in the way.
         axes.text(min(max(mean, *seeds, 0.0), RIGHT) + 0.04, place + offset, words, va="center", fontsize=6.5)
