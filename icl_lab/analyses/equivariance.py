@@ -111,9 +111,9 @@ class Equivariance(Analysis):
                     some = math.nan if numbers["failure"].mean() < LEAST else 1.0
                     left = failures(model, prompt, scale, at)
                     numbers |= {metric: some * (1 - ratio(each, squares["failure"])) for metric, each in left.items()}
+                    trained.tick(done, len(self.scales))
                 where = {"attn": name, "scale": scale}
                 rows += [{**where, "metric": metric} | summary(values) for metric, values in numbers.items()]
-                trained.tick(done, len(self.scales))
         return {"equivariance": rows}
 
     def table(self, found: Findings) -> list[str]:
@@ -137,8 +137,8 @@ class Equivariance(Analysis):
         for rule in found.rules:
             for part, words in {**PARTS, "all": "all of these"}.items():
                 if (rule, part, two[0]) in means:
-                    cells = [f"{means[rule, part, scale]:z.2f}" for scale in scales]
-                    others = [f"{means[rule, f'all-but-{part}', scale]:z.2f}" for scale in two if part != "all"]
+                    cells = [_share(means[rule, part, scale]) for scale in scales]
+                    others = [_share(means[rule, f"all-but-{part}", scale]) for scale in two if part != "all"]
                     text.append(md.row([f"`{rule}`", words, *cells, ", ".join(others)]))
         return text
 
@@ -295,3 +295,7 @@ def shown(found: StoredGrids) -> list[float]:
 
 def _means(found: StoredGrids) -> dict[tuple[Any, ...], float]:
     return {key: fmean(values) for key, values in found["equivariance"].by("attn", "metric", "scale").items()}
+
+
+def _share(value: float) -> str:
+    return "—" if math.isnan(value) else f"{value:z.2f}"

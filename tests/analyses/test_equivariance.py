@@ -275,10 +275,15 @@ def test_an_equivariant_model_has_no_shares(tiny, untrained):
     model = by_hand()
     torch.nn.init.zeros_(model.read_out.weight)  # it answers 0
     trained = replace(untrained(tiny("linear", "softmax")), load=lambda: model)
-    rows = Equivariance(scales=(10.0,), prompts=32).measure(trained)["equivariance"]
-    found = {row["metric"]: row["value"] for row in rows if row["attn"] == "softmax"}
+    analysis = Equivariance(scales=(10.0,), prompts=32)
+    rows = analysis.measure(trained)
+    found = {row["metric"]: row["value"] for row in rows["equivariance"] if row["attn"] == "softmax"}
     assert (found["failure"], found["error"]) == (0, pytest.approx(1))
     assert all(math.isnan(found[part]) for part in (*parts_of(model), "all"))
+    whole = analysis.collect([(trained, rows)])
+    assert "| `softmax` | values | — | — |" in analysis.table(whole)
+    assert analysis.finding(whole).endswith("is 0 with softmax (no part alone removes any).")
+    analysis.figures(whole, "a title")
 
 
 @pytest.mark.parametrize(
