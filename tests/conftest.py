@@ -35,6 +35,7 @@ RESULTS = (
     *("per-position", "context"),
     "site",
     *("theory", "saturation", "probe", "probe-pairs", "heads", "ablate", "boundary", "attention", "report"),
+    "equivariance",
 )
 
 

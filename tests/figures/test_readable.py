@@ -7,7 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from icl_lab.figures import bounds, heads, lines, ranking, ranks, training
+from icl_lab.figures import bounds, heads, lines, ranking, ranks, shares, training
 from icl_lab.figures.attention import attention
 from icl_lab.figures.axes import NARROW, WIDE, constant, log_ticks, plain, ticks, wrapped
 from icl_lab.figures.maps import effects, side_by_side
@@ -60,6 +60,8 @@ MADE = {
     "learning curve": lambda: training.learning_curve({"ssa": loss(2.0)}, title=LONG, label="loss"),
     "needles": lambda: ranks.needles({r: [1.0, 0.5] for r in RULES}, {r: ([1.0, 0.5], [0, 2]) for r in RULES},
                                      ("a", "b", "c"), title=LONG),
+    "shares": lambda: shares.bars({LONG: {"times 10": {"MLPs": [0.5, 1.5]}, "times 100": {"norms": [-7.0]}}},
+                                  ["MLPs", "norms", "values"], title=LONG, label=LONG),
     "attention": lambda: attention({LONG: np.tril(np.ones((1, 2, 4, 4)))}, list("abcd"), [0], [0, 1], title=LONG),
 }  # fmt: skip
 
@@ -109,6 +111,14 @@ def test_what_is_known_at_one_place_is_dots():
     assert its_median.get_xdata()[0] < its_median.get_xdata()[1]
     assert other_median.get_label() == "ssa"
     assert axes.get_xlabel() == "answer: 16; dots from least to greatest"
+
+
+def test_a_share_far_below_zero_is_cut_and_said():
+    panels = {"softmax": {"times 10": {"MLPs": [-7.0, -5.0], "norms": ()}, "times 100": {"norms": [-0.25]}}}
+    axes = shares.bars(panels, ["MLPs", "norms"], title="t", label="share").axes[0]
+    assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[-1.0], [-0.25]]
+    assert [text.get_text() for text in axes.texts] == ["← −6.00", "−0.25"]
+    assert axes.get_xlim()[0] < -1
 
 
 def test_a_metric_that_is_zero_throughout_says_so():

@@ -82,6 +82,7 @@ FROM_NOTHING: dict[str, list[str]] = {
     "saturation": ["saturation", *LINEAR, "--attn", "ssa", "--factors", "10", "--prompts", "8"],
     "probe": ["probe", "--task", "every:balance=half", *EVERY, "--attn", "ssa", "--factors", "10"],
     "per-position": ["per-position", *LINEAR, "--attn", "ssa", "--prompts", "8", "--length", "40"],
+    "equivariance": ["equivariance", *LINEAR, "--attn", "ssa", "--scales", "1,10", "--prompts", "8"],
     "fading": ["fading", "--task", "needle", *NEEDLE, "--attn", "ssmax", "--lengths", "16,32", "--prompts", "4"],
     "needle": ["needle", *NEEDLE, "--attn", "ssmax", "--length", "32", "--trials", "4"],
     "law": ["law", "--task", "needle", *NEEDLE],
