@@ -18,7 +18,6 @@ from icl_lab.runs import extras
 from icl_lab.runs.store import Store
 
 FINDINGS = Path("results/findings.md")
-PICTURE = Path("docs/pictures/bound.png")  # of docs/boundary.md
 
 
 def pages(root: Path) -> list[Path]:
@@ -98,22 +97,9 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "findings": lambda root: ledger.table(headlines.chosen(recorded(root))[:6], "experiments"),
     "arms": lambda root: arms.table(_outcomes(root)),
     "predictions": lambda root: arms.tally(_outcomes(root)),
-    "bound_curve": lambda root: arms.curve(root / "experiments", _committed(root)),
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
 }
-
-
-def picture(root: Path) -> bytes | None:
-    """Returns the picture of the bound from all studies that are stored; None where it is drawn from these already."""
-    from icl_lab.figures import base, bounds  # matplotlib: slow to load, and other commands of this group need none
-
-    files, store = root / "experiments", _committed(root)
-    sources = arms.sources(store)
-    if base.origin(root / PICTURE) == sources:
-        return None
-    sizes, words = arms.pictured(files, store)
-    return base.encode(bounds.bound(sizes, title="What bounds the answers", words=words), "png", sources)
 
 
 def _analyses() -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import finish, laid_out, legend, sheet, wrapped
+from icl_lab.figures.axes import finish, laid_out, legend, log_ticks, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
 from icl_lab.figures.styles import MARKERS, Style, styles
 
@@ -90,6 +90,73 @@ def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, wor
         left.set_title("all sizes")
         right.set_title(size)
     legend(figure, right)
+    return figure
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A model: its normalizer and its kind, the largest label of its training, C, and its error (NaN: not shown)."""
+
+    label: str
+    kind: str
+    largest: float
+    bound: float
+    error: float
+
+
+def law(
+    dots: Sequence[Dot],
+    *,
+    title: str,
+    marks: Mapping[str, str],
+    floor: Line = (),
+    printed: Mapping[str, Dot] | None = None,
+    error: str = "",
+) -> Figure:
+    """Draw C against the largest training label; with a ``floor``, beside it the error far from training against C.
+
+    Left: the line on which C is the largest label. Right: shaded are errors below the ``floor``, pairs (C, least error
+    of a model with that C). ``marks`` holds the marker of each kind. Stars: printed rows, by their legend.
+    """
+    stars = printed or {}
+    every = [*dots, *stars.values()]
+    figure = sheet(8.8 if floor else 5.2, 4.4, title)
+    left, *rest = laid_out(figure, 2 if floor else 1, 2 if floor else 1)
+    looks = styles(dict.fromkeys(dot.label for dot in every))
+    hollow = {"markersize": 5.5, "fillstyle": "none", "markeredgewidth": 1.2}
+    for dot in dots:
+        left.plot(dot.largest, dot.bound, marks[dot.kind], color=looks[dot.label].color, **hollow)
+    ends = [0.8 * min(dot.bound for dot in every), 1.2 * max(max(dot.largest, dot.bound) for dot in every)]
+    left.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
+    place = {"xytext": (-6, 0), "textcoords": "offset points", "ha": "right", "va": "top", "fontsize": 9}
+    left.annotate("C = largest label", (ends[1] / 1.1, ends[1] / 1.1), color="0.4", **place)
+    left.set(xlabel="largest label of the training", ylabel="bound C on the answers")
+    for right in rest:
+        errors = [dot.error for dot in every if dot.error > 0]
+        low, high = 0.5 * min(errors), 2 * max(errors)
+        c, least = (np.array(column) for column in zip(*floor, strict=True))
+        right.fill_between(c, low, np.maximum(least, low), color="0.88", linewidth=0)
+        right.annotate(
+            "no model with this C errs less", (0.03, 0.05), xycoords="axes fraction", color="0.4", fontsize=9
+        )
+        for dot in dots:
+            right.plot(dot.bound, dot.error, marks[dot.kind], color=looks[dot.label].color, **hollow)
+        right.set(xlim=(c[0], c[-1]), ylim=(low, high), xlabel="bound C on the answers", ylabel=error)
+    for axes, across in ((left, "largest"), *((right, "bound") for right in rest)):
+        for dot in stars.values():
+            up = dot.bound if axes is left else dot.error
+            axes.plot(getattr(dot, across), up, "*", color=looks[dot.label].color, markersize=13)
+        axes.set(xscale="log", yscale="log")
+        finish(axes, "")
+        for axis in (axes.xaxis, axes.yaxis):
+            log_ticks(axis)
+    for label in dict.fromkeys(dot.label for dot in dots):
+        left.plot([], [], "o", color=looks[label].color, label=label, **hollow)
+    for kind in [kind for kind in marks if len(marks) > 1 and any(dot.kind == kind for dot in dots)]:
+        left.plot([], [], marks[kind], color="0.5", label=kind, **hollow)
+    for words, dot in stars.items():
+        left.plot([], [], "*", color=looks[dot.label].color, markersize=11, linestyle="none", label=words)
+    legend(figure, left)
     return figure
 
 

@@ -1,14 +1,12 @@
-"""Arms of the boundary: bound C, largest answer B, errors and floors of each variant, beside what was predicted."""
+"""Arms of the boundary: bound C, largest answer, errors and floors of each variant, beside what was predicted."""
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 from icl_lab import markdown as md
-from icl_lab import tasks
 from icl_lab.analyses import frame
 from icl_lab.analyses.boundary import answers
 from icl_lab.analyses.boundary.answers import Model, bound_and_largest
@@ -18,10 +16,8 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers import folders
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.schema import Experiment
-from icl_lab.runs import study_folder
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.presets import PRESETS
-from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
 # Experiments that train, and what their rows add to the preset.
@@ -33,9 +29,8 @@ PREDICTED = {  # before the first run: the field of ``Outcome`` that answers -> 
     "moved": f"Log ratio of C to softmax's within {APART:g} of 0",
     "ratio": f"Error over σ {FAR[0]} to {FAR[-1]} above {RATIO:g} times softmax's",
     "rescaled": f"Labels rescaled: error at σ {FARTHEST} below {LEFT:g}",
-    "reached": f"B within {100 * (1 - REACHED):.0f} % of C",
+    "reached": f"Largest answer within {100 * (1 - REACHED):.0f} % of C",
 }
-SHARES = (0.0625, 0.125, 0.25, 0.5, 1)  # of a training's steps
 SHORT = ("smoke", "nano", "lite", "lite2")  # trained too briefly for the prediction about rescaled labels
 
 
@@ -97,7 +92,7 @@ def outcomes(files: Path, store: Store) -> list[Outcome]:
 def table(known: Sequence[Outcome]) -> list[str]:
     """Returns one row an arm; cells that fail their prediction are bold."""
     rows = [md.row([one.place, one.variant, str(one.seeds), *_cells(one)]) for one in known]
-    head = ["preset", "model", "seeds", "C", "log ratio of C", "B/C", "error at 10", "floor"]
+    head = ["preset", "model", "seeds", "C", "log ratio of C", "largest answer / C", "error at 10", "floor"]
     return [*md.head([*head, "ratio, 4 to 10", "rescaled, at 10"]), *rows]
 
 
@@ -167,21 +162,6 @@ def _cells(one: Outcome) -> list[str]:
     ]
 
 
-def curve(files: Path, store: Store) -> list[str]:
-    """Returns C during training: one row a variant and preset, mean over seeds after shares of all steps."""
-    rows, made = [], [(experiments.load(name, files), label) for name, label in TRAINED.items()]
-    for (experiment, label), preset in product(made, PRESETS):
-        finished = Finished(experiment, store, preset)
-        for variant in [each for each in finished.specs if not each.endswith(RESCALED)]:
-            spec, seeds = finished.specs[variant], sorted(finished.seeds(variant))
-            histories = [store.run(spec, seed).history() for seed in seeds]
-            if histories and "bound" in histories[0][-1]:
-                after = [[row_at(each, share * spec.train.steps)["bound"] for each in histories] for share in SHARES]
-                means = [f"{fmean(bounds):.1f}" for bounds in after]
-                rows.append([f"`{preset}{label}`", variant, str(len(seeds)), *means])
-    return md.table(["preset", "model", "seeds", *(f"{100 * share:g} %" for share in SHARES)], rows)
-
-
 def _bound(finished: Finished, variant: str, seed: int) -> float | None:
     """C of a variant's model; None where it is not kept, or there is none."""
     bound = finished.store.run(finished.spec(variant), seed).bound()
@@ -197,45 +177,16 @@ def _reached(store: Store) -> dict[tuple[str, int], float]:
 
 def _asked(store: Store) -> dict[tuple[str, int], Model]:
     """Numbers of every model with a bound that a stored study of the boundary analysis has asked, by spec and seed."""
-    known = {}
-    for found, study in _studies(store).values():
+    analysis, known = frame.build("boundary", {}), {}
+    for place, study in folders.of_kind("boundary", store).items():
+        found = folders.stored(analysis, place)
+        if not isinstance(found, StoredGrids) or not answers.bounded(found):
+            continue
         kept = answers.kept(found)
         for run in [each for each in study.runs if not each.swap]:
             if numbers := kept.get(run.label, {}).get(run.seed):
                 known[run.spec, run.seed] = numbers
     return known
-
-
-def _studies(store: Store) -> dict[Path, tuple[StoredGrids, study_folder.StudyRecord]]:
-    """The stored studies of the boundary analysis that have asked a model with a bound, by folder."""
-    analysis, known = frame.build("boundary", {}), {}
-    for place, study in folders.of_kind("boundary", store).items():
-        found = folders.stored(analysis, place)
-        if isinstance(found, StoredGrids) and answers.bounded(found):
-            known[place] = found, study
-    return known
-
-
-def pictured(files: Path, store: Store) -> tuple[dict[str, Mapping[str, Sequence[Model]]], tuple[str, str]]:
-    """Returns the models that the boundary analysis has asked, by preset (with its experiment's words) and variant.
-
-    The smallest preset comes first. Beside them the names of the spread of functions and of the error.
-    """
-    asked, sizes = _asked(store), dict[str, Mapping[str, Sequence[Model]]]()
-    made = [(experiments.load(name, files), label) for name, label in TRAINED.items()]
-    for preset, (experiment, label) in product(PRESETS, made):
-        finished, own = Finished(experiment, store, preset), dict[str, list[Model]]()
-        for name in [each for each in finished.specs if not each.endswith(RESCALED)]:
-            keys = [(finished.spec(name).hash, seed) for seed in sorted(finished.seeds(name))]
-            own[name] = [asked[key] for key in keys if key in asked]
-        if models := {name: seeds for name, seeds in own.items() if seeds}:
-            sizes[preset + label] = models
-    return sizes, answers.words(tasks.build(made[0][0].task))
-
-
-def sources(store: Store) -> str:
-    """Returns the studies behind ``pictured``, each with the first digits of its seal."""
-    return ", ".join(f"{place.name} {study.seal[:8]}" for place, (_, study) in sorted(_studies(store).items()))
 
 
 def _at(grid: Grid, sigma: float, metric: str = "") -> float:

@@ -8,7 +8,6 @@ import pytest
 from icl_lab.cli import catalogue, index
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
-from icl_lab.figures import base
 
 STALE = "before\n<!-- index presets -->\nold\n<!-- end -->\nafter\n"
 
@@ -59,20 +58,6 @@ def test_index_outside_the_repository_says_so(run, tmp_path, monkeypatch):
     assert code == 2
     assert "run this in the folder of the repository" in err
     assert "Traceback" not in err
-
-
-def test_the_picture_is_drawn_anew_where_its_studies_are_others(tmp_path, monkeypatch):
-    model = {"bound": {1.0: 8.0}, "largest": {1.0: 7.9}, "error": {1.0: 0.1, 10.0: 9.0}, "floor": {1.0: 0, 10.0: 4.0}}
-    sizes = {"nano": {"softmax": [model]}, "deep2": {"ssa": [model]}}
-    monkeypatch.setattr(index.arms, "sources", lambda store: "boundary-values-nano 1a2b3c4d")
-    monkeypatch.setattr(index.arms, "pictured", lambda files, store: (sizes, ("spread", "error")))
-    place = tmp_path / index.PICTURE
-    place.parent.mkdir(parents=True)
-    place.write_bytes(index.picture(tmp_path))
-    assert base.origin(place) == "boundary-values-nano 1a2b3c4d"
-    assert index.picture(tmp_path) is None
-    monkeypatch.setattr(index.arms, "sources", lambda store: "boundary-values-nano 99999999")
-    assert index.picture(tmp_path)
 
 
 @click.group()

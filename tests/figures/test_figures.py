@@ -10,6 +10,7 @@ import pytest
 from matplotlib.colors import LogNorm
 from PIL import Image
 
+from icl_lab.figures import bounds
 from icl_lab.figures.base import encode, pixels, short
 from icl_lab.figures.league import matrix
 from icl_lab.figures.lines import rivals
@@ -214,3 +215,24 @@ def test_a_large_league_is_drawn_in_panels(count, shape):
     assert [patch.get_hatch() for patch in near.patches] == ["xxxx"]  # the first task of ssa is missing
     assert [patch.get_hatch() for patch in far.patches] == ["xxxx", "///"]
     assert "skill" in bar.get_ylabel()
+
+
+def test_the_law_of_the_bound_shows_each_model_once_and_names_no_kind_that_is_not_there():
+    dots = [
+        bounds.Dot("softmax", "narrow", 13.0, 8.0, 140.0),
+        bounds.Dot("ssa", "narrow", 13.0, 7.9, 130.0),
+        bounds.Dot("softmax", "wide", 17.0, 17.0, math.nan),
+    ]
+    marks, stars = {"narrow": "o", "wide": "s", "absent": "^"}, {"printed": bounds.Dot("ssa", "", 20.0, 28.0, 8.0)}
+    both = bounds.law(dots, title="law", marks=marks, floor=[(5.0, 110.0), (30.0, 6.0)], printed=stars, error="error")
+    left, right = both.axes
+    drawn = [(line.get_marker(), *np.ravel(line.get_xydata())) for line in left.lines if len(line.get_xdata()) == 1]
+    assert drawn == [("o", 13, 8), ("o", 13, 7.9), ("s", 17, 17), ("*", 20, 28)]
+    errors = [(line.get_marker(), *np.ravel(line.get_xydata())) for line in right.lines if len(line.get_xdata()) == 1]
+    assert errors[:2] == [("o", 8, 140), ("o", 7.9, 130)]
+    assert errors[-1] == ("*", 28, 8)
+    names = [text.get_text() for text in both.legends[0].get_texts()]
+    assert names == ["softmax", "ssa", "narrow", "wide", "printed"]
+    alone = bounds.law(dots[:2], title="law", marks={"narrow": "o"})
+    assert len(alone.axes) == 1
+    assert [text.get_text() for text in alone.legends[0].get_texts()] == ["softmax", "ssa"]

@@ -1,4 +1,4 @@
-"""Table and curve of the arms of the boundary."""
+"""Table of the arms of the boundary."""
 
 import csv
 import io
@@ -18,7 +18,6 @@ from icl_lab.papers.arms import Arm
 from icl_lab.papers.finished import Finished
 from icl_lab.runs import study_folder
 from icl_lab.runs.measure import FLOOR
-from icl_lab.runs.run_files import row_at
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -116,36 +115,12 @@ def test_arms_stand_beside_their_predictions(repository):
     assert float(none[8]) == pytest.approx(2.718281828**ratio, abs=0.006)
 
 
-def test_the_bound_is_told_after_shares_of_the_steps():
-    history = [{"step": step, "bound": float(step)} for step in (50, 100, 150, 200)]
-    assert [row_at(history, at)["bound"] for at in (12.5, 50, 149, 150, 200)] == [50, 50, 100, 150, 200]
-
-
-def test_the_curve_of_the_bound_ends_at_the_bound(repository):
-    lines = arms.curve(EXPERIMENTS, repository)
-    assert lines[0].split(" | ")[-1] == "100 % |"
-    rows = {tuple(line.strip("| ").split(" | ")[:2]): line.strip("| ").split(" | ") for line in lines[2:]}
-    assert not any("no final norm" in name or "rescaled" in name for _, name in rows)
-    means = list(map(float, rows["`nano`", "softmax"][3:]))
-    told = next(
-        line for line in arms.table(arms.outcomes(EXPERIMENTS, repository)) if line.startswith("| `nano` | softmax |")
-    )
-    low, high = map(float, told.split(" | ")[3].split(" to "))
-    assert low <= means[-1] <= high
-    assert means == sorted(means)
-
-
 @pytest.mark.slow
 def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
-    """Rows of every experiment that trains are in both tables, each with its own words behind the preset."""
-    curve = arms.curve(EXPERIMENTS, repository)[2:]
-    other = [row for row in curve if row.startswith("| `deep2, published optimizer` |")]
-    assert [row.split(" | ")[1] for row in other] == ["softmax", "ssa"]
+    """Rows of every experiment that trains, each with its own words behind the preset."""
     table = arms.table(arms.outcomes(EXPERIMENTS, repository))
     assert sum(row.startswith("| `deep2, published optimizer` | ssa | ") for row in table) == 1
     monkeypatch.setattr(arms, "TRAINED", {"boundary-bound": ", again"})
-    plain = [row for row in curve if ", " not in row.split(" | ")[0]]
-    assert arms.curve(EXPERIMENTS, repository)[2:] == [row.replace("` |", ", again` |") for row in plain]
     assert any(
         row.startswith("| `nano, again` | softmax |") for row in arms.table(arms.outcomes(EXPERIMENTS, repository))
     )
@@ -174,17 +149,3 @@ def test_every_study_of_the_boundary_tells_what_is_reached(repository, monkeypat
     (own / "answers.csv").write_text("edited")
     with pytest.raises(RunFailed, match=r"answers\.csv"):
         arms._reached(repository)
-
-
-@pytest.mark.slow
-def test_all_sizes_are_pictured_below_their_bounds(repository):
-    sizes, words = arms.pictured(EXPERIMENTS, repository)
-    assert list(sizes)[:3] == ["nano", "deep2", "deep2, published optimizer"]
-    assert list(sizes)[-1] == "paper2, CUDA graphs"
-    assert words[0] == "σ of functions"
-    models = [each for labels in sizes.values() for seeds in labels.values() for each in seeds]
-    assert len(sizes["nano"]["softmax"]) == len(sizes["paper2, CUDA graphs"]["ssa"]) == 3
-    assert all(max(each["largest"].values()) < each["bound"][1.0] for each in models)
-    told = {study.split()[0] for study in arms.sources(repository).split(", ")}
-    assert {"boundary-values-nano", "boundary-linear-paper2-346a85"} <= told
-    assert "ssa-figure9-nano" not in told  # made before answers were held against their bound: nothing of it is drawn

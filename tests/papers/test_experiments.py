@@ -446,6 +446,19 @@ def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
         tiny("linear", "softmax", "train.shift.sigma_y=2")
 
 
+def test_a_variant_may_take_its_task_with_other_options(tmp_path):
+    text = (FOLDER / "bound-wide.toml").read_text()
+    made = experiment.load("bound-wide", FOLDER)
+    specs = {name: made.spec(made.variant(name), "nano") for name in ("softmax", "softmax, wide")}
+    assert specs["softmax"].task == "linear"
+    assert specs["softmax, wide"].task == "linear:spread=10"
+    assert specs["softmax, wide"].test == specs["softmax"].test
+    other = tmp_path / "other.toml"
+    other.write_text(text.replace('task = "linear:spread=10"', 'task = "every"', 1))
+    with pytest.raises(BadValue, match=r"softmax, wide: task is linear with other options, got every"):
+        experiment.load(str(other), tmp_path)
+
+
 def test_the_repositorys_experiments_come_first(tmp_path, monkeypatch):
     packaged = tmp_path / "icl_lab" / "experiments"
     packaged.mkdir(parents=True)

@@ -25,11 +25,28 @@ def figures(found: Bounds, title: str) -> dict[str, Figure]:
         made["bound"] = pictures.bound(
             {found.spec.preset: models}, title=f"{about}: what bounds the answers", words=words
         )
+    if dots := _dots(found):
+        law = pictures.law(dots, title=f"{about}: the bound and the labels of training", marks={found.spec.preset: "o"})
+        made["law"] = law
     if control := _control(found, f"{about}: bound and slope"):
         made["control"] = control
     if sweep := _sweep(found, f"{about}: the clip sweep that B predicts"):
         made["sweep"] = sweep
     return made
+
+
+def _dots(found: Bounds) -> list[pictures.Dot]:
+    """C and the largest training label of each model that has both; none where all met the same labels."""
+    shown = answers.SHOWN
+    dots = [
+        pictures.Dot(
+            label.partition(",")[0], found.spec.preset, of["largest-label"][shown], of["bound"][shown], math.nan
+        )
+        for label, seeds in answers.bounded(found).items()
+        for of in seeds
+        if "largest-label" in of
+    ]
+    return dots if len({dot.largest for dot in dots}) > 1 else []
 
 
 def _trained(spec: RunSpec) -> float:

@@ -29,8 +29,7 @@ from icl_lab.runs import environment, extras
 def index_(files: tuple[Path, ...], check: bool) -> None:
     """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
 
-    Without FILES the picture of the bound as well, and, in a whole clone, experiments/registered.csv: since when each
-    claim stands.
+    Without FILES, in a whole clone, experiments/registered.csv as well: since when each claim stands.
     """
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
@@ -49,10 +48,6 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         stale.append(str(page))
         if not check:
             _publish(page, new)
-    if not files and (drawn := index.picture(Path())) is not None:
-        stale.append(str(index.PICTURE))
-        if not check:
-            _write(index.PICTURE, drawn)
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
@@ -66,12 +61,8 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 
 def _publish(page: Path, text: str) -> None:
     if not page.exists() or page.read_text() != text:
-        _write(page, text.encode())
-
-
-def _write(path: Path, data: bytes) -> None:
-    publish(path, data)
-    out(f"wrote {path}")
+        publish(page, text.encode())
+        out(f"wrote {page}")
 
 
 @click.command()
