@@ -217,7 +217,7 @@ def test_a_large_league_is_drawn_in_panels(count, shape):
     assert "skill" in bar.get_ylabel()
 
 
-def test_the_law_of_the_bound_shows_each_model_once_and_names_no_kind_that_is_not_there():
+def test_the_law_of_the_bound_shows_each_model_and_kind_once():
     dots = [
         bounds.Dot("softmax", "narrow", 13.0, 8.0, 140.0),
         bounds.Dot("ssa", "narrow", 13.0, 7.9, 130.0),

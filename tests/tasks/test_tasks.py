@@ -347,7 +347,7 @@ def test_spread_widens_training_prompts_alone():
             tasks.build(f"linear:spread={wrong}")
 
 
-def test_bayes_under_a_uniform_prior_is_the_middle_of_the_segment():
+def test_bayes_under_a_uniform_prior_is_the_middle_of_a_segment():
     x, y = (torch.tensor([numbers], dtype=torch.float64) for numbers in ([2.0, 3.0, 0.0], [1.0, 5.0, 0.0]))
     # After (2, 1): a from (1 - sqrt 3) / 2 to (1 + sqrt 3) / 2, both inside: a = 1/2, b = 0, the answer at 3 is 1.5.
     # After both: the line through them, 4 x - 7.

@@ -61,7 +61,7 @@ def test_factors_of_muon_by_hand():
     assert not any("positions" in name or "norm" in name for name in found)
 
 
-def test_the_base_model_keeps_its_rates_but_for_the_second_matrix_of_the_mlp():
+def test_the_base_keeps_its_rates_but_for_the_last_of_the_mlp():
     spec, model = untrained("train.scaling=mup")
     rates = {name: {part.rate for part in of} for name, of in scaling.parts(model, spec.train).items()}
     assert {name.partition(".project")[0] for name, of in rates.items() if of != {1.0}} == {
@@ -143,7 +143,7 @@ def test_a_step_of_adam_is_the_rate_times_its_factor(recipe):
     assert plain["read_out.weight"].abs().max().item() == pytest.approx(0.001, rel=0.02)
 
 
-def test_normed_queries_take_the_factor_of_the_scores_in_their_gain():
+def test_normed_queries_take_the_score_factor_in_their_gain():
     spec, model = untrained(*WIDE, "model.qk_norm=yes")
     found = scaling.parts(model, spec.train)
     assert found["blocks.0.attention.norm_q.weight"] == [Part(slice(None), pytest.approx(Q), pytest.approx(Q))]
