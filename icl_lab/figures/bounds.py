@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -123,12 +124,18 @@ def law(
     figure = sheet(8.8 if floor else 5.2, 4.4, title)
     left, *rest = laid_out(figure, 2 if floor else 1, 2 if floor else 1)
     looks = styles(dict.fromkeys(dot.label for dot in every))
-    hollow = {"markersize": 5.5, "fillstyle": "none", "markeredgewidth": 1.2}
+    hollow: dict[str, Any] = {"markersize": 5.5, "fillstyle": "none", "markeredgewidth": 1.2}
     for dot in dots:
         left.plot(dot.largest, dot.bound, marks[dot.kind], color=looks[dot.label].color, **hollow)
     ends = [0.8 * min(dot.bound for dot in every), 1.2 * max(max(dot.largest, dot.bound) for dot in every)]
     left.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
-    place = {"xytext": (-6, 0), "textcoords": "offset points", "ha": "right", "va": "top", "fontsize": 9}
+    place: dict[str, Any] = {
+        "xytext": (-6, 0),
+        "textcoords": "offset points",
+        "ha": "right",
+        "va": "top",
+        "fontsize": 9,
+    }
     left.annotate("C = largest label", (ends[1] / 1.1, ends[1] / 1.1), color="0.4", **place)
     left.set(xlabel="largest label of the training", ylabel="bound C on the answers")
     for right in rest:

@@ -38,9 +38,7 @@ class Optimizer:
         self.params, self.ema, self.seeds = list(learned.values()), recipe.ema, seeds
         self.average: list[Tensor] = []  # of the numbers, from the first step on
         self.ema_steps = 0  # steps that the average has seen
-        self.views: list[
-            tuple[nn.Parameter, nn.Parameter, int | slice]
-        ] = []  # part of a parameter, the parameter, its place
+        self.views: list[tuple[nn.Parameter, nn.Parameter, int | slice]] = []  # a part, its parameter, its place there
         self.muon: Muon | None = None
         self.rate: float | Tensor = recipe.rate
         by_muon, by_adam = list[tuple[nn.Parameter, float]](), defaultdict[tuple[bool, float], list[nn.Parameter]](list)

@@ -171,7 +171,8 @@ def value(grid: Grid, label: str, seed: int, metric: str) -> float:
     number = constant(label)
     if number is None:
         cells = grid.where(attn=label, seed=seed).frame
-        shown = cells[cells["spread"] == SHOWN].set_index("metric")["value"].to_dict()
+        rows = cells[cells["spread"] == SHOWN]
+        shown = {str(name): float(value) for name, value in zip(rows["metric"], rows["value"], strict=True)}
         largest = cells.loc[cells["metric"] == "largest", "value"].max()
         try:
             number = CLAIMED[metric](shown | {"largest": float(largest)})
