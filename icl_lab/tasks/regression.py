@@ -361,9 +361,10 @@ class Regression(Rescalable):
     def references(self) -> dict[str, Predictor]:
         """Reference predictors of Garg et al., with ridge at the noise of training, the Bayes answer to w ~ N(0, I).
 
-        Where functions are fixed, the Bayes answer is that of ``discrete-mmse``; where they are quadratic, that of
-        ``ridge-squares``, ridge on the squares of inputs; where they are sparse, ``lasso`` is the usual one, and where
-        noise has heavy tails, ``heavy-tailed``, the likeliest weights.
+        Where functions are fixed, the Bayes answer is that of ``discrete-mmse``, whatever the law of noise; where they
+        are quadratic and noise is normal, that of ``ridge-squares``, ridge on the squares of inputs; where they are
+        sparse, ``lasso`` is the usual one, and where noise has heavy tails, ``heavy-tailed``, the likeliest weights.
+        All take noise for that of training: none is Bayes under ``shift=noise``.
         """
         found: dict[str, Rule] = {
             "zero": lambda x, y: torch.zeros_like(y),
@@ -374,7 +375,7 @@ class Regression(Rescalable):
         if self.sparse:
             found["lasso"] = lambda x, y: estimators.lasso(x, y, PENALTY)
         if self.tasks:
-            found["discrete-mmse"] = lambda x, y: estimators.discrete(x, y, self.known, self.noise)
+            found["discrete-mmse"] = lambda x, y: estimators.discrete(x, y, self.known, self.noise, self.law)
         if self.law != "normal":
             found["heavy-tailed"] = lambda x, y: estimators.heavy_tailed(x, y, self.law, self.noise)
         if self.function == "quadratic":
