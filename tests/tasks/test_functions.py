@@ -205,3 +205,17 @@ def test_growing_inputs_are_those_of_the_published_curriculum():
         assert (x != 0).any(0).any(0).sum() == dims
         assert torch.equal(x[..., :dims], task.sample(stream(0, "x"), 2, length).tokens[:, ::2, :dims])
     assert (task.sample(stream(0, "x"), 2, 11).tokens[:, ::2] != 0).all()
+
+
+def test_sparse_functions_of_growing_inputs_use_those_in_use():
+    """github.com/dtsip/in-context-learning, src/train.py: valid_coords are the dimensions of the curriculum."""
+    task = tasks.build("regression:dim=20,sparse=3,dims=growing")
+    for length, dims in ((11, 5), (41, 20), (5, 2)):
+        y = task.practice(stream(0, "y"), 400, length).targets[:, ::2]
+        assert (y != 0).all()
+        w = tasks.regression._weights(stream(0, "w"), 400, 20, 3, dims)
+        assert ((w[:, :dims] != 0).sum(1) == min(3, dims)).all()
+        assert (w[:, dims:] == 0).all()
+        assert (w[:, :dims] != 0).any(0).all()
+    plain = tasks.build("regression:dim=20,sparse=3").sample(stream(0, "y"), 4, 11).tokens
+    assert torch.equal(task.sample(stream(0, "y"), 4, 11).tokens, plain)

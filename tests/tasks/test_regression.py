@@ -54,7 +54,7 @@ def test_spreads_are_standard_deviations():
 
 
 def test_sparse_functions_have_so_many_weights_anywhere():
-    w = tasks.regression._weights(stream(0, "sparse"), 20_000, 20, 3)
+    w = tasks.regression._weights(stream(0, "sparse"), 20_000, 20, 3, 20)
     assert ((w != 0).sum(1) == 3).all()
     assert ((w != 0).float().mean(0) - 3 / 20).abs().max() < 0.015
     assert w[w != 0].std().item() == pytest.approx(1, abs=0.02)
