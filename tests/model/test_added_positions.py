@@ -51,7 +51,7 @@ def test_alibi_by_hand():
     assert added[1, 1, :2].tolist() == [-1 / 256, 0]
 
 
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5)])
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5), (33, 128), (7, 20), (15, 9)])
 def test_buckets_of_t5_are_those_of_transformers(buckets, farthest):
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     code, distance = positions.build(f"t5:buckets={buckets},farthest={farthest}", 16, 4, 12), torch.arange(1000)

@@ -486,6 +486,8 @@ def test_a_learned_alpha_has_second_derivatives() -> None:
 
 def test_top_k_keeps_what_ties_with_the_last() -> None:
     assert last_row(build("top-k:k=2"), [1.0, 3.0, 1.0, 0.0]) == pytest.approx(over_sum([math.e, math.e**3, math.e, 0]))
+    near = last_row(build("top-k:k=2"), [1.0, 3.0, 1.0 - 1e-12, 0.0])  # no tie: it is smaller
+    assert near == pytest.approx(over_sum([math.e, math.e**3, 0, 0]))
 
 
 def test_weights_of_two_norm_one() -> None:
