@@ -10,7 +10,7 @@ import pytest
 
 from icl_lab import normalizers
 from icl_lab.comparison import page
-from icl_lab.comparison.page import Row, Section, Table
+from icl_lab.comparison.page import Row, Section, Table, contrasts
 from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
 from tests.comparison.made import SPEC, facts, study, times
@@ -212,6 +212,12 @@ def test_not_learned_stands_in_the_table_and_the_finding(better, text):
     assert rows["`ssa`"].endswith(" | not learned |")
     assert rows["`lssa`"].endswith(" | yes |")
     assert "say nothing of the normalizer: ssa." in page.finding(lost)
+    assert "ssa (0.100 [" in page.finding(better)
+    for unlearned in (lost, replace(better, not_learned={"softmax": "not learned: error 2"})):
+        assert not re.search(r"\bssa \(|\bssa err", page.finding(unlearned))
+        (found,) = (each for each in contrasts(unlearned) if each.rule == "ssa")
+        assert (found.marked, ", p " in found.words) == (False, False)
+    assert page.finding(unlearned).startswith("Nothing is compared with softmax. Not learned, ")
     assert "<td>not learned</td>" in shown
     assert "ssa: not learned: error 2." in unescape(shown)
 
