@@ -128,6 +128,10 @@ class AnalysisOf(ABC, Generic[M, S, F]):
         """
         return "log-ratio" if self.of_errors and task.log_scale else "difference"
 
+    def span(self, task: Task, metric: str) -> float:
+        """Returns the largest difference of two values of a metric (empty: the usual one): 1 of rates and shares."""
+        return task.worst if self.of_errors else math.inf
+
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
         """Returns what a claim may be about, beside references: the variants of the experiment."""
         return variants

@@ -31,7 +31,7 @@ from icl_lab.parts.registry import require
 from icl_lab.runs.measure import fitting, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.capabilities import ReadsText
 from icl_lab.texts import grammar
 from icl_lab.texts.corpus import Corpus
@@ -138,6 +138,10 @@ class ProbePairs(Analysis):
             for rule in found.rules
         ]
         return f"The grammatical sentence wins in {md.listed(shares)} of the pairs (mean over the paradigms)."
+
+    def span(self, task: Task, metric: str) -> float:
+        """Returns 1: metrics are accuracies."""
+        return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The accuracy in the paradigm that ``metric`` names, or their ``mean`` (usual); ``reference:0.5`` is chance.

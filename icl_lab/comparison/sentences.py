@@ -25,6 +25,8 @@ def sentence(study: PairedGrids) -> str:
     ]
     family = Family.of([*near, *far])
     declared = study.task.summary.words(study.task.log_scale)
+    if any(effect is not None and not math.isnan(effect.low) for _, _, effect in far):
+        declared += "; 95 % intervals"
     places = [f"far out ({declared})", *["far out"] * (len(study.others) - 1)]  # said where it first stands
     return "\n".join(_rule(study, rule, family, home, place) for rule, place in zip(study.others, places, strict=True))
 

@@ -111,6 +111,7 @@ def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.C
         scale=source.scale,
         noise=source.noise,
         resolution=source.resolution,
+        span=source.span,
         unlearned=partial(_unlearned, finished, claim, source.seeds),
         blocks=finished.blocks(claim, source.seeds),
         correlation=correlation,

@@ -10,9 +10,10 @@ import pytest
 
 from icl_lab import normalizers
 from icl_lab.comparison import page
-from icl_lab.comparison.page import Row, Section, Table, contrasts
+from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
+from icl_lab.comparison.page.words import contrasts
 from tests.comparison.made import SPEC, facts, study, times
 
 BETTER = {"softmax": times(1.0), "ssa": times(0.1, 0.001), "lssa": times(0.9, 0.05)}
@@ -95,7 +96,7 @@ def test_notes_on_coverage_stand_below_the_numbers(text):
 
 def test_the_finding_names_what_differs_and_what_does_not(better):
     said = page.finding(better)
-    assert said.startswith("Against softmax (ratio of errors, below 1 is better), over 3 seeds")
+    assert said.startswith("Against softmax (ratio of errors with its 95 % interval, below 1 is better), over 3 seeds")
     assert "ssa (0.100 [0.09" in said
     assert "errs less" in said
     assert "The other one is not told apart from softmax." in said

@@ -37,7 +37,8 @@ def study(values, *, task="linear", sigmas=SIGMAS):
     return PairedGrids(tasks.build(task), grids, "softmax", {**HOME, "sigma_f": 1.0})
 
 
-FAR = "mean log error over sigma_f 2 to 10"
+MEASURE = "mean log error over sigma_f 2 to 10"
+FAR = f"{MEASURE}; 95 % intervals"
 SOFTMAX = [(1.0, 4.0, 100.0), (1.1, 4.1, 101.0), (0.9, 3.9, 99.0)]
 
 
@@ -83,7 +84,7 @@ def test_one_seed_shows_nothing():
     text = sentences.sentence(study({"softmax": SOFTMAX[:1], "ssa": [(0.1, 0.2, 1.0)]}))
     assert text == (
         "ssa against softmax in training conditions of one seed: no interval, so nothing is shown (x0.1); "
-        f"far out ({FAR}) no interval, so nothing is shown (x0.0224)."
+        f"far out ({MEASURE}) no interval, so nothing is shown (x0.0224)."
     )
 
 

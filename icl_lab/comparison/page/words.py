@@ -119,6 +119,7 @@ def finding(study: PairedGrids) -> str:
             text.append(f"{listed([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
     seeds = f"over {study.seeds} seeds, by {what}"
     number = "ratio of errors" if study.scale == "log-ratio" else "difference in error"
+    number += " with its 95 % interval"
     said = f"Against {study.baseline} ({number}, below {none:g} is better), {seeds}: "
     said += "; ".join(text) if text else "no normalizer differs clearly"
     if unsure:
