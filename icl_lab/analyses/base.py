@@ -47,7 +47,7 @@ class AnalysisOf(ABC, Generic[M, S, F]):
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
     of_errors: ClassVar[bool] = False  # whether claims are about errors: compared as ratios where these span decades
     error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
-    version: ClassVar[int] = 1  # raised when it finds other numbers than before in the same model: they are not mixed
+    version: ClassVar[int] = 1  # of studies from before records held the hash of the code, which tells versions apart
 
     def __post_init__(self) -> None:
         options.check(self)
