@@ -314,8 +314,10 @@ def list_runs(*, where: Where = HERE) -> pd.DataFrame:
 def cells(*, where: Where = HERE) -> pd.DataFrame:
     """Return every cell of every finished run, one's own and the repository's, in one table: ``icl-lab export --all``.
 
-    Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, all axes (NaN where a
-    task has none of the name), metric, value, stderr, count, evidence.
+    Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
+    train_settings and test_settings (what is not as in the preset, empty where all is), all axes (NaN where a task has
+    none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
+    different models: filter on them, or group by them.
     """
     return stacked(grids(where.store(), where.reporter.say, where.reporter.tick))
 

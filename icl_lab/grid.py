@@ -13,6 +13,7 @@ import pandas as pd
 
 from icl_lab.errors import LabError
 
+SETTINGS = ("model_settings", "train_settings", "test_settings")  # of tables of many runs: what no preset says
 WHO = ("task", "attn", "preset", "spec", "seed")
 WHAT = ("metric", "value", "stderr", "count")
 # Columns of words, held as Python's own strings: they are compared and looked up far more often than stored.
@@ -201,16 +202,17 @@ class Grid:
         return cls(pd.concat(frames, ignore_index=True))
 
 
-def stacked(grids: Iterable[tuple[Grid, bool]]) -> pd.DataFrame:
-    """Returns the cells of grids, of whatever axes, under one another: ``WHO``, all axes, ``WHAT``, and ``evidence``.
+def stacked(grids: Iterable[tuple[Grid, Mapping[str, str], bool]]) -> pd.DataFrame:
+    """Returns cells under one another: ``WHO``, ``SETTINGS``, all axes, ``WHAT``, and ``evidence``.
 
-    An axis that a task does not have is NaN; ``evidence`` says whether a run is the repository's.
+    Each grid, of whatever axes, comes with its settings, and whether it is the repository's. An axis that a task does
+    not have is NaN. Rows with the same task, normalizer, preset and settings are of one model but for the seed.
     """
     frames, axes = list[pd.DataFrame](), dict[str, None]()
-    for grid, copied in grids:
+    for grid, settings, copied in grids:
         axes |= dict.fromkeys(grid.axes)
-        frames.append(grid.frame.assign(evidence=copied))
-    columns = [*WHO, *axes, *WHAT, "evidence"]
+        frames.append(grid.frame.assign(**settings, evidence=copied))
+    columns = [*WHO, *SETTINGS, *axes, *WHAT, "evidence"]
     if not frames:
         return pd.DataFrame(columns=columns)
     return pd.concat(frames, ignore_index=True).reindex(columns=columns)

@@ -47,7 +47,7 @@ class AnalysisOf(ABC, Generic[M, S, F]):
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # what its figures are published as
     of_errors: ClassVar[bool] = False  # whether claims are about errors: compared as ratios where these span decades
     error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
-    version: ClassVar[int] = 1  # raised when it finds other numbers than before in the same model: they are not mixed
+    version: ClassVar[int] = 1  # of studies from before records held the hash of the code, which tells versions apart
 
     def __post_init__(self) -> None:
         options.check(self)
@@ -127,6 +127,10 @@ class AnalysisOf(ABC, Generic[M, S, F]):
         Unless an analysis tells its metrics apart, all of them are compared alike (``of_errors``).
         """
         return "log-ratio" if self.of_errors and task.log_scale else "difference"
+
+    def span(self, task: Task, metric: str) -> float:
+        """Returns the largest difference of two values of a metric (empty: the usual one): 1 of rates and shares."""
+        return task.worst if self.of_errors else math.inf
 
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
         """Returns what a claim may be about, beside references: the variants of the experiment."""

@@ -138,8 +138,7 @@ class Deviant(Analysis):
             panels[words] = (means(found.rules, metric), means(found.references, metric), metric == "mse")
             if len(found.seeds) > 1:
                 spans[words] = {
-                    rule: [_interval(_values(found, rule, metric, factor), metric) for factor in factors]
-                    for rule in found.rules
+                    rule: [_interval(found, rule, metric, factor) for factor in factors] for rule in found.rules
                 }
         return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
@@ -188,19 +187,26 @@ def _against(found: Findings, metric: str) -> list[list[str]]:
         cells = []
         for factor in found["deviant"].values("factor"):
             a, b = _values(found, baseline, metric, factor), _values(found, name, metric, factor)
-            effect = paired(a, b, "log-ratio" if metric == "mse" else "difference")
+            effect = paired(a, b, "log-ratio" if metric == "mse" else "difference").clipped(_span(found, metric))
             middle, low, high = effect.ratio if metric == "mse" else (effect.effect, effect.low, effect.high)
             cells.append(f"{middle:.2g} [{low:.2g}, {high:.2g}]")
         rows.append([f"`{name}` {'/' if metric == 'mse' else '-'} `{baseline}`", *cells])
     return rows
 
 
-def _interval(values: Sequence[float], metric: str) -> tuple[float, float]:
-    """Student's 95 % interval of the mean over seeds; of the mean logarithm where errors span decades."""
+def _interval(found: Findings, name: str, metric: str, factor: float) -> tuple[float, float]:
+    """Student's 95 % interval of the mean over seeds, of a rate within 0 to 1; of the mean logarithm of squares."""
+    values = _values(found, name, metric, factor)
     if metric == "mse":
         return paired([1.0] * len(values), values, "log-ratio").ratio[1:]
     effect = paired([0.0] * len(values), values, "difference")
-    return effect.low, effect.high
+    span = _span(found, metric)
+    return max(effect.low, 0.0 if span == 1 else -span), min(effect.high, span)
+
+
+def _span(found: Findings, metric: str) -> float:
+    """The largest difference of two values: 1 of rates; a ``recovery`` counts examples."""
+    return math.inf if metric == "recovery" else tasks.build(found.spec.task).worst
 
 
 def _printed(factor: float) -> str:

@@ -111,6 +111,9 @@ def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable
         # By slices: a record of something else that stands here may name no run.
         if (known.kind, known.options, known.runs[:1]) != (study.kind, study.options, study.runs[:1]):
             return None
+        if known.code and known.code != study.code:
+            say(f"{folder} was found by another version of the analysis '{study.kind}': its models are asked again.")
+            return None
         study_folder.verify(folder, pictures=False)
     except RunFailed as reason:
         say(str(reason))

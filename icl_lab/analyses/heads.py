@@ -21,7 +21,7 @@ from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import summary
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.base import Prompt, Task
 
 SHOWN = ("entropy", "largest", "first", "itself", "previous", "answers")
 WORDS = {
@@ -113,6 +113,10 @@ class Heads(Analysis):
             for rule, (spread, largest) in medians.items()
         )
         return f"At the last answer in training conditions the median head has an entropy of {md.listed(entropies)}."
+
+    def span(self, task: Task, metric: str) -> float:
+        """Returns 1: weights are shares, and entropies shares of log n."""
+        return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.

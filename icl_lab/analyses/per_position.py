@@ -121,6 +121,10 @@ class PerPosition(Analysis):
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
 
+    def span(self, task: Task, metric: str) -> float:
+        """Returns twice that of errors for a ``rise``, which is a difference of two."""
+        return super().span(task, metric) * (1 + (metric == "rise"))
+
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """``beyond`` (usual), ``within``, ``end-of-training``, ``end``, ``rise``, or ``error`` at the tokens named.
 

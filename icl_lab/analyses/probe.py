@@ -236,6 +236,10 @@ class Probe(Analysis):
             f"a linear probe after layer {last:g} it is {rates('probe-deviant', last)} (medians over seeds)."
         )
 
+    def span(self, task: Task, metric: str) -> float:
+        """Returns 1: metrics are error rates."""
+        return 1.0
+
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean error rate over the cells (they name the factors); ``reference:0.5`` is chance."""
         if (number := constant(of)) is not None:

@@ -1,7 +1,8 @@
 """Grammatical minimal pairs: does a language model give the grammatical sentence the higher score?
 
 After Huebner, Sulem, Fisher, Roth 2021 (BabyBERTa, CoNLL) and their test suite Zorro; sentences of a bidirectional
-model are scored by pseudo-log-likelihood (Salazar, Liang, Nguyen, Kirchhoff 2020, arXiv 1910.14659).
+model are scored by pseudo-log-likelihood (Salazar, Liang, Nguyen, Kirchhoff 2020, arXiv 1910.14659), where words are of
+several tokens as Kauf and Ivanova 2023 (arXiv 2305.10588) do.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from icl_lab.parts.registry import require
 from icl_lab.runs.measure import fitting, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt
+from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.capabilities import ReadsText
 from icl_lab.texts import grammar
 from icl_lab.texts.corpus import Corpus
@@ -46,9 +47,9 @@ class ProbePairs(Analysis):
     """Score pairs of a grammatical and an ungrammatical sentence: how often does the grammatical one win?
 
     Accuracy of each paradigm, a tie half. A model that reads one side sums the log-probabilities of a sentence's next
-    tokens; one that fills in masks sums those of its tokens, each masked in turn (``masked``), or takes their mean with
-    nothing masked (``whole``). Each sentence stands between two ends of lines. Pairs are those of the grammar, none of
-    whose sentences stands in its text, or those of a folder.
+    tokens; one that fills in masks sums those of its tokens, each masked in turn with those after it in the same word
+    (``masked``), or takes their mean with nothing masked (``whole``). Each sentence stands between two ends of lines.
+    Pairs are those of the grammar, none of whose sentences stands in its text, or those of a folder.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"accuracy": (), "prompts": ("prompt",)}
@@ -139,6 +140,10 @@ class ProbePairs(Analysis):
         ]
         return f"The grammatical sentence wins in {md.listed(shares)} of the pairs (mean over the paradigms)."
 
+    def span(self, task: Task, metric: str) -> float:
+        """Returns 1: metrics are accuracies."""
+        return 1.0
+
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The accuracy in the paradigm that ``metric`` names, or their ``mean`` (usual); ``reference:0.5`` is chance.
 
@@ -191,7 +196,10 @@ def known(corpus: Corpus, pairs: Sequence[Pair]) -> list[Pair]:
 def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, device: torch.device) -> Tensor:
     """Sentences -> the score of each, (b): ``next``, ``masked`` or ``whole``.
 
-    Formula: sum_i log p(x_i | x_<i); sum_i log p(x_i | x without x_i); mean_i log p(x_i | x)
+    Formula: sum_i log p(x_i | x_<i); sum_i log p(x_i | x without x_i and the tokens after it in its word);
+    mean_i log p(x_i | x)
+
+    With the rest of a word in sight its tokens tell each other, and words of more tokens, the rarer ones, would win.
 
     Raises ``BadValue`` where a sentence is too long for the model's positions.
     """
@@ -204,8 +212,10 @@ def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, 
         tokens = torch.tensor([[*end, *rows[i], *end] for i in where.tolist()])
         asked = torch.arange(len(end), len(end) + length)
         if scoring == "masked":
+            words = torch.tensor([corpus.words_of(sentences[i]) for i in where.tolist()])
+            hidden = (words.unsqueeze(2) == words.unsqueeze(1)).triu()
             read = tokens.unsqueeze(1).repeat(1, length, 1)
-            read[:, torch.arange(length), asked] = corpus.mask
+            read[:, :, asked] = torch.where(hidden, corpus.mask, read[:, :, asked])
             log_p = _log_p(model, read.flatten(0, 1), tokens.repeat_interleave(length, 0), device)
             scored[where] = log_p.view(len(where), length, -1)[:, torch.arange(length), asked].sum(1)
         elif scoring == "whole":

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from icl_lab import markdown as md
 from icl_lab import terms
+from icl_lab.analyses import registry
 from icl_lab.analyses.base import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.analyses.page import page, titled
 from icl_lab.analyses.runner import Groups
@@ -31,10 +32,15 @@ def options(analysis: AnyAnalysis) -> dict[str, object]:
 
 def record(name: str, analysis: AnyAnalysis, groups: Groups, command: str) -> StudyRecord:
     """Describes the study that an analysis of these runs is."""
-    made = StudyRecord.of(name, options(analysis), groups, command)
+    made = replace(StudyRecord.of(name, options(analysis), groups, command), code=code(name))
     if analysis.trains:
         return made
     return replace(made, runs=[replace(member, task="rules", preset="", spec="") for member in made.runs])
+
+
+def code(name: str) -> str:
+    """Returns the hash of the code of an analysis; empty for one that is not registered."""
+    return registry.record(name)["sha256"] if name in registry.names() else ""
 
 
 def head(analysis: AnyAnalysis, spec: RunSpec, groups: Groups) -> str:

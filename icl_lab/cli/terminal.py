@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import click
@@ -24,6 +25,10 @@ class Terminal(Reporter):
     def __init__(self) -> None:
         super().__init__()
         self.command = typed()
+
+    def last(self, text: str) -> None:
+        """Print a line at the end of the command."""
+        click.get_current_context().call_on_close(partial(self.say, text))
 
     def out(self, text: str) -> None:
         """Print a line of a dry run."""

@@ -5,6 +5,7 @@ import math
 from icl_lab.comparison.family import Family
 from icl_lab.comparison.statistics import MARGIN, Effect, margin_words, within
 from icl_lab.comparison.study import Labels, PairedGrids
+from icl_lab.markdown import listed
 
 LARGEST = 700.0  # e^709 is the largest power of e that a float holds
 
@@ -14,7 +15,8 @@ def sentence(study: PairedGrids) -> str:
 
     Far out is the declared summary of the study (``PairedGrids.summary``). Less or more is said only where p, corrected
     over the comparisons of all these sentences (Holm), is below 0.05; without an interval (one seed, prompts not kept)
-    nothing is called shown. No difference beyond the margin is said where the 90 % interval lies within it.
+    nothing is called shown. No difference beyond the margin is said where the 90 % interval lies within it. Nothing is
+    compared where a side has not learned its task.
     """
     home = _home(study)
     near = [(rule, home, study.versus(rule, study.baseline, home)) for rule in study.others] if home else []
@@ -23,11 +25,16 @@ def sentence(study: PairedGrids) -> str:
     ]
     family = Family.of([*near, *far])
     declared = study.task.summary.words(study.task.log_scale)
+    if any(effect is not None and not math.isnan(effect.low) for _, _, effect in far):
+        declared += "; 95 % intervals"
     places = [f"far out ({declared})", *["far out"] * (len(study.others) - 1)]  # said where it first stands
     return "\n".join(_rule(study, rule, family, home, place) for rule, place in zip(study.others, places, strict=True))
 
 
 def _rule(study: PairedGrids, rule: str, family: Family, home: Labels | None, place: str) -> str:
+    if lost := [name for name in (rule, study.baseline) if name in study.not_learned]:
+        have = "have" if len(lost) > 1 else "has"
+        return f"{rule} against {study.baseline}: {listed(lost)} {have} not learned the task, so nothing is compared."
     seeds = f"over {study.seeds} seeds" if study.seeds > 1 else "of one seed"
     here, far = family.effect(rule, home) if home else None, family.effect(rule, {})
     parts = ["training conditions were not tested"]

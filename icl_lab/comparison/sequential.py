@@ -63,6 +63,7 @@ def look(
     noise: Callable[[int], Evaluation | None] = lambda seeds: None,
     resolution: float = 0.0,
     inflation: Callable[[int], float] = lambda seeds: 1.0,
+    span: float = math.inf,
 ) -> Look:
     """Compares two quantities, one number a training seed each, paired by position, at the last look they allow.
 
@@ -70,7 +71,8 @@ def look(
     ``inflation`` a factor on the standard error over seeds, for seeds that are correlated. ``resolution`` is the
     smallest step that a rate can take, one prompt in those that it was measured on: the deviation over seeds is taken
     to be no smaller, since rates that are the same in every seed (no error in 256 prompts) need not be the same in
-    truth. With one or two seeds there is an effect, but no interval.
+    truth. The interval ends at -span and span, beyond which no difference lies. With one or two seeds there is an
+    effect, but no interval.
     """
     allowed = looks(len(left))
     if not allowed:
@@ -81,7 +83,8 @@ def look(
     if (known := noise(seeds)) is not None:
         effect = effect.widened(known)
     low, high = effect.interval(1 - error)
-    return Look(effect=replace(effect, low=low, high=high), confidence=1 - error, p=min(1.0, effect.p * ERROR / error))
+    effect = replace(effect, low=low, high=high).clipped(span)
+    return Look(effect=effect, confidence=1 - error, p=min(1.0, effect.p * ERROR / error))
 
 
 def difference(

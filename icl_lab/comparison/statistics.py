@@ -100,6 +100,13 @@ class Effect:
             effect, low, high = np.exp([self.effect, self.low, self.high])
         return float(effect), float(low), float(high)
 
+    def clipped(self, span: float) -> "Effect":
+        """Ends the interval at -span and span, beyond which no difference lies: 1 of two rates.
+
+        A direction, and a size within a margin below the span, are told as before.
+        """
+        return replace(self, low=max(self.low, -span), high=min(self.high, span)) if self.low < self.high else self
+
     def widened(self, noise: "Evaluation") -> "Effect":
         """Adds the evaluation noise: half widths in quadrature, each side by itself (Zou & Donner 2008).
 

@@ -75,6 +75,11 @@ class PairedGrids:
         return "log-ratio" if self.task.log_scale else "difference"
 
     @property
+    def span(self) -> float:
+        """The largest difference that there can be: 1 of rates."""
+        return math.inf if self.task.log_scale else self.task.span(self.metric)
+
+    @property
     def seeds(self) -> int:
         """Number of training seeds of each normalizer."""
         return len(self.grids[self.baseline])
@@ -162,14 +167,15 @@ class PairedGrids:
         values = self.values(other, cell), self.values(rule, cell)
         if not np.isfinite(values).all():
             return broken(*values, self.scale)
-        return self._widened(paired(*values, self.scale), rule, other, [cell])
+        return self._widened(paired(*values, self.scale), rule, other, [cell]).clipped(self.span)
 
     def overall(self, rule: str, other: str) -> Effect | None:
         """Compare two by the declared summary; None where the grid does not reach that far, or has gaps."""
         sums = self.summary(other), self.summary(rule)
         if not np.isfinite(sums).all():
             return None
-        return self._widened(paired(*sums, "difference"), rule, other, self.line(self.task.summary.axis))
+        found = self._widened(paired(*sums, "difference"), rule, other, self.line(self.task.summary.axis))
+        return found.clipped(self.span)
 
     @property
     def others(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Announcement of what will be trained and about how long it takes, before the first step."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -116,10 +117,17 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
         rehearsal(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
 
 
-def tell_changes(runs: Sequence[Run], say: Say) -> None:
-    """Says which stored runs were made with another version of a part from outside."""
-    for sentence in dict.fromkeys(line for run in runs for line in environment.changed_parts(run.spec, run.folder)):
-        say(sentence)
+def changes(runs: Sequence[Run]) -> list[str]:
+    """Returns a line for each version of a part that stored runs were made with, and that is another one now."""
+    found = dict[str, list[Path]]()
+    for run in {run.folder: run for run in runs}.values():
+        for version in environment.changed_parts(run.spec, run.folder):
+            found.setdefault(version, []).append(run.folder)
+    lines = []
+    for version, folders in found.items():
+        others, them = (f" and {len(folders) - 1} more were", "them") if len(folders) > 1 else (" was", "it")
+        lines.append(f"{folders[0]}{others} made with {version}; --force repeats {them}.")
+    return lines
 
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:

@@ -17,10 +17,10 @@ from icl_lab.launch.announce import (
     Say,
     announce,
     announce_all,
+    changes,
     check_time,
     duration,
     remaining,
-    tell_changes,
     tell_engine,
     title,
     too_long,
@@ -81,7 +81,13 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
     if where.parallel:
         check_importable([run for run in mine if not run.finished])
-    tell_changes(mine, lab.say)
+    if not (where.force or where.dry_run):  # what is not to be trusted any more, and no model: nothing is lost
+        for run in mine:
+            if run.diverged and not run.copied and any(environment.changed_parts(run.spec, run.folder)):
+                lab.say(f"{title(run)} diverged with another version of its parts: it is trained again.")
+                restart(run, lab)
+    for line in [] if where.force else changes(mine):  # numbers of another code are read
+        where.reporter.last(line)
     tell_engine(mine, lab)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
     if tested:

@@ -29,6 +29,10 @@ class Reporter:
         """Show a line."""
         say(text)
 
+    def last(self, text: str) -> None:
+        """Show a line that must not be passed over: a command shows it when all else is said."""
+        self.say(text)
+
     def out(self, text: str) -> None:
         """Show a line of a dry run."""
         self.say(text)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from icl_lab.errors import BadValue
-from icl_lab.normalizers.base import Normalizer
+from icl_lab.normalizers.base import Normalizer, clamped
 from icl_lab.parts.registry import Registry, require
 from icl_lab.rng import stream
 
@@ -259,12 +259,14 @@ class Kerple(Relative):
         self.r, self.s = nn.Parameter(2 * middles), nn.Parameter(middles.clone())
 
     def bias(self, where: Tensor) -> Tensor:
-        r, s = (p.clamp(min=self.LEAST).view(-1, 1, 1) for p in (self.r, self.s))
+        power = self.variant == "power"
+        r, s = clamped(self.r, self.LEAST, 2 if power else None), clamped(self.s, self.LEAST)
+        r, s = r.view(-1, 1, 1), s.view(-1, 1, 1)
         distance = _distances(where).abs().to(r.dtype)
-        if self.variant == "log":
+        if not power:
             return -r * (s * distance).log1p()
         # A power of 0 has no slope by its exponent: the key itself gets none.
-        away = distance.clamp(min=1) ** r.clamp(max=2) * (distance > 0)
+        away = distance.clamp(min=1) ** r * (distance > 0)
         return -s * away
 
 

@@ -31,7 +31,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -391,3 +391,34 @@ def softplus_inverse(y: float) -> float:
     if y > 30:  # e^-y is lost beside 1, and no float holds e^y from y = 710 on
         return y
     return math.log(math.expm1(y)) if y > 0 else -math.inf
+
+
+def clamped(p: Tensor, low: float, high: float | None = None) -> Tensor:
+    """Clamp a learned number, and let it come back: its gradient is 0 beyond a bound only where it leads further out.
+
+    As where the parameter itself is clamped before each use; in a clamp of the graph it would stay out for good.
+    """
+    return _Clamped.apply(p, low, math.inf if high is None else high)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Clamped(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(p: Tensor, low: float, high: float) -> Tensor:
+        return p.clamp(low, high)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.bounds = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        (p,), (low, high) = ctx.saved_tensors, ctx.bounds
+        outward = ((p < low) & (slope > 0)) | ((p > high) & (slope < 0))  # a step of descent is against the slope
+        return slope.masked_fill(outward, 0), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, along: Tensor, *_: None) -> Tensor:
+        return along.clone()

@@ -1,6 +1,7 @@
 """Sparse normalizers: sparsemax, alpha-entmax, and entmax with scores that grow with the number of keys."""
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from icl_lab.normalizers.second_order import differentiated_again, refuse_forwar
 from icl_lab.parts.registry import require
 
 STEPS = 100  # of Newton's method, at most; it takes about ten
+TOLERANCE = 1e-5  # of its last step, beyond which an end is missing
 HALVINGS = 56  # of an interval of length 1, down to the digits of double precision
 NARROW = (1.5, 2.0)  # values of alpha whose powers single precision bears
 LEARNED = (1.01, 2.0)  # values between which an alpha is learned, as in the package of its authors
@@ -211,6 +213,10 @@ def _newton(z: Tensor, alpha: float) -> Tensor:
         tau += step
         if step.max() <= 2 * torch.finfo(x.dtype).eps:
             break
+    else:
+        if step.max() > TOLERANCE:  # False where scores are NaN: a training says that itself
+            words = f"entmax of alpha = {alpha:g}: a threshold still moves by {step.max():.2g} after {STEPS} steps"
+            warnings.warn(words, stacklevel=2)
     w = _power((x - tau).clamp_(min=0), p)
     w /= w.sum(-1, keepdim=True)
     return w.to(z.dtype)

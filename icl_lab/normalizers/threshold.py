@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count
+from icl_lab.normalizers.base import Scored, Site, clamped, count
 from icl_lab.parts.registry import require
 
 LEAST = 1e-6  # a norm below this is none: a zero query would send gradients of 1/eps otherwise
@@ -48,7 +48,7 @@ class Threshold(Scored):
         if self.lam is None:
             return self._above(q, k, visible, bias)
         first, second = (self._above(q[..., half::2], k[..., half::2], visible, bias) for half in (0, 1))
-        return first - self.lam.to(q.dtype).clamp(0, 1).view(-1, 1, 1) * second
+        return first - clamped(self.lam.to(q.dtype), 0, 1).view(-1, 1, 1) * second
 
     def _above(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None) -> Tensor:
         d = q.shape[-1]

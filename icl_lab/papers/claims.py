@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean
 
+from icl_lab.analyses import publish
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.errors import RunFailed, Undefined
 from icl_lab.files import sha256
@@ -111,6 +112,7 @@ def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.C
         scale=source.scale,
         noise=source.noise,
         resolution=source.resolution,
+        span=source.span,
         unlearned=partial(_unlearned, finished, claim, source.seeds),
         blocks=finished.blocks(claim, source.seeds),
         correlation=correlation,
@@ -243,6 +245,10 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
         return said
     now = folders.prepared(Finished(experiment, store, preset), analysis)
     for place, study in known.items():
+        if study.code and study.code != publish.code(experiment.analysis):
+            said.append(
+                f"{place} was found by another version of the analysis '{experiment.analysis}'; --force asks anew."
+            )
         if other := folders.asked_otherwise(study, now):
             options = ", ".join(f"{name}={write(old)} (now {write(new)})" for name, (old, new) in other.items())
             said.append(f"{place} was asked with {options}: no claim is read from it.")

@@ -203,7 +203,8 @@ def lines(made: Experiment, rows: Iterable[Row]) -> list[str]:
     for row in rows:
         claim, effect = row["claim"], printed_words(row) or published.get(row["claim"], "")
         found.append(f"  {claim} ({where.get(claim, '')})")
-        parts = [verdict_words(row), row["words"], f"printed {effect}" * bool(effect), row["preset"]]
+        confidence = verdicts.confidence_words(float(row["confidence"] or "nan"))
+        parts = [verdict_words(row), row["words"], confidence, f"printed {effect}" * bool(effect), row["preset"]]
         found.append("    " + " | ".join(filter(None, parts)))
         found += [f"    {row['outlook']} would decide it"] if row["outlook"] else []
     return found

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -52,6 +52,7 @@ class ClaimSource:
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
+    span: float = math.inf  # beyond which no difference of the two sides lies: 1 of rates and shares
     undefined: Mapping[int, str] = field(default_factory=dict)
     exploratory_seeds: Sequence[int] = ()
 
@@ -81,7 +82,9 @@ def source(finished: Finished, claim: Claim, found: Answers | None, exploratory:
         return from_grids(finished, claim, exploratory)
     # Of several sets of prompts the smallest counts; 0 where models are asked none.
     prompts = min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
-    return from_analysis(analysis, found, claim, scale(finished.experiment, claim), prompts, exploratory)
+    compared = scale(finished.experiment, claim)
+    read = from_analysis(analysis, found, claim, compared, prompts, exploratory)
+    return replace(read, span=analysis.span(finished.task, claim.metric)) if compared == "difference" else read
 
 
 def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> ClaimSource:
@@ -138,6 +141,7 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
         noise=noise,
         bound=bound,
         resolution=resolution,
+        span=task.span(claim.metric or task.headline) if compared == "difference" else math.inf,
         exploratory_seeds=exploratory,
     )
 

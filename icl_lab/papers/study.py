@@ -208,7 +208,7 @@ def _claims_section(found: Sequence[Finding], preset: str) -> Section:
                 f.claim.statement,
                 f.claim.where,
                 f.printed_words or f.claim.published,
-                f.words,
+                "; ".join(filter(None, (f.words, f.confidence_words))),
                 f.verdict_words,
                 f.outlook,
             ]
@@ -218,7 +218,9 @@ def _claims_section(found: Sequence[Finding], preset: str) -> Section:
     head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
     note = (
         "Left over right, as the claim names them, over the training seeds that both have: below (a ratio below 1, a "
-        "difference below 0) is less error on the left. How verdicts are made: docs/findings.md."
+        "difference below 0) is less error on the left. Each interval is one of the cells that the claim names, and "
+        "holds at every look while seeds are added, so that it is wider than one of 95 %. How verdicts are made: "
+        "docs/findings.md."
     )
     scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
     return Section("Claims", Table(head, rows, words=True), [note, *scales], verdicts.EXPLAINED)

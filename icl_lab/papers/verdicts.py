@@ -27,8 +27,9 @@ EXPLAINED = (
     "margin of no difference, a ratio of 1.25 or a difference of 0.05 unless the claim says otherwise. Not told: the "
     "interval allows for more than one of these. Seeds are looked at after 3, 5, 8, 12, 16, 24, 32, 48 and 64 of them; "
     "the interval is that of the last look, and so wide (99 % up to 8 seeds, then 99.5 to 99.9 %) that the intervals "
-    "of all looks together hold the effect with 95 %. It includes the variance over test prompts; where the errors of "
-    "single prompts are not kept, the most that it can be, the standard errors of both sides added. 'These prompts' "
+    "of all looks together hold the effect with 95 %. It ends at -1 and 1 for rates and shares. It includes the "
+    "variance over test prompts; where the errors of single prompts are not kept, the most that it can be, the "
+    "standard errors of both sides added. 'These prompts' "
     "stands beside the seeds where nothing is known of it, or the verdict would not stand the most. Not learned: the "
     "median model of a side errs in training conditions at least a quarter as much as the best reference that reads no "
     "example, so that nothing is judged away from them. No better than trivial: in the cells of the claim neither side "
@@ -110,6 +111,11 @@ class Finding:
         return "; ".join(filter(None, (effect, self.note, self.failed, before, skipped, exploratory, block)))
 
     @property
+    def confidence_words(self) -> str:
+        """The confidence of the interval: "99 % interval"; empty where there is none."""
+        return "" if self.look is None else confidence_words(self.look.confidence)
+
+    @property
     def printed_words(self) -> str:
         """The printed effect on the same cells; empty where there is none."""
         if self.printed is None or self.effect is None:
@@ -176,6 +182,7 @@ class Evidence:
     scale: Scale
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0
+    span: float = math.inf  # beyond which no difference of the two sides lies
     unlearned: Callable[[int], str] = lambda seeds: ""
     blocks: Sequence[Hashable] = ()
     correlation: float = 0.0  # of seeds within a block, as the ledger tells it
@@ -206,7 +213,13 @@ def judge(claim: Claim, evidence: Evidence, printed: PublishedEffect | None = No
         return Finding(claim=claim, verdict=Verdict(state=state), seeds=tuple(seeds), note=why)
     margin = margin_of(claim, evidence.scale)
     look = sequential.look(
-        left, right, evidence.scale, evidence.noise, evidence.resolution, partial(_inflation, evidence)
+        left,
+        right,
+        evidence.scale,
+        evidence.noise,
+        evidence.resolution,
+        partial(_inflation, evidence),
+        evidence.span,
     )
     used, effect = tuple(seeds[: look.seeds]), look.effect
     lacks = evidence.unlearned(look.seeds)
@@ -256,6 +269,15 @@ def effect_words(effect: Effect, seeds: Sequence[int]) -> str:
     interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
     how_sure = ", one seed" if len(seeds) == 1 else f" {interval}, {span(seeds)}"
     return f"{'ratio' if ratio else 'difference'} {value:.3g}{how_sure}"
+
+
+def confidence_words(confidence: float) -> str:
+    """Returns the confidence of an interval in words; empty where there is none (NaN).
+
+    >>> confidence_words(0.995)
+    '99.5 % interval'
+    """
+    return "" if math.isnan(confidence) else f"{100 * confidence:.4g} % interval"
 
 
 def span(seeds: Sequence[int]) -> str:

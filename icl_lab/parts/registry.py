@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 from icl_lab.errors import BadValue, NameTaken, UnknownName, UnknownOption
 from icl_lab.parts import option_values as values_of
 from icl_lab.parts import outside
+from icl_lab.parts.code import code_hash, file_of
 from icl_lab.parts.import_target import shown
 
 Part = TypeVar("Part", bound=type)
@@ -128,10 +129,15 @@ class Registry:
         """Returns the names of the parts that have come from outside so far; imports nothing."""
         return sorted(name for name in self._sources if name in self._parts)
 
-    def record(self, name: str) -> dict[str, str] | None:
-        """Returns where an outside part came from, as ``env.json`` holds it; None for those of this package."""
-        source = self.source(name)
-        return outside.record(self._parts[name], source) | {"kind": self.kind, "name": name} if source else None
+    def record(self, name: str) -> dict[str, str]:
+        """Returns where a part comes from, and the hash of its code, as ``env.json`` holds it.
+
+        Of a part from outside the import and the hash of its file, of one of this package its file and the hash of its
+        syntax tree (``parts/code.py``).
+        """
+        part, source = self.part(name), self.source(name)
+        known = outside.record(part, source) if source else {"file": file_of(part), "sha256": code_hash(part)}
+        return known | {"kind": self.kind, "name": name}
 
     def brought(self, source: outside.ImportedFrom) -> list[str]:
         """Returns the names of the parts that came with an import."""

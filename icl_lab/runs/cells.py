@@ -1,28 +1,30 @@
 """All cells of all stored runs under one another, for tools that work on data frames."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
 from icl_lab.progress import Tick, counted, silent
+from icl_lab.runs.command import settings
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 
 Say = Callable[[str], object]
 
 
-def grids(store: Store, say: Say, tick: Tick = silent) -> Iterator[tuple[Grid, bool]]:
-    """Yields the grid of every finished run and of its tests with other normalizers, and whether it is the evidence's.
+def grids(store: Store, say: Say, tick: Tick = silent) -> Iterator[tuple[Grid, Mapping[str, str], bool]]:
+    """Yields the grid of every finished run and of its tests with other normalizers, for ``grid.stacked``.
 
-    ``say`` is told of what cannot be read.
+    With it come the settings of the run (``command.settings``), and whether it is the evidence's. ``say`` is told of
+    what cannot be read.
     """
     for run in counted(list(store.runs(say)), "reading runs", tick, lambda run: run.name):
         if not run.finished:
             continue
         for each in (run, *map(run.swapped, swaps(run))):
             try:
-                yield each.grid(), each.copied
+                yield each.grid(), settings(run.spec), each.copied
             except RunFailed as reason:
                 say(str(reason))
 

@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 from icl_lab.errors import LabError
+from icl_lab.grid import SETTINGS
 from icl_lab.parts.option_values import write
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, preset_spec
@@ -47,6 +48,23 @@ def differences(spec: RunSpec) -> list[str]:
     except LabError as reason:  # a part that is not here
         return [f"({reason})"]
     return list(different(spec.whole(), usual.whole()))
+
+
+def settings(spec: RunSpec) -> dict[str, str]:
+    """Returns what is not as in the preset, by the columns ``SETTINGS`` of a table; empty texts where all is.
+
+    Two specifications with the same task, normalizer and preset differ in one of them. Those of a task or a preset that
+    is not here are told apart by their hash.
+    """
+    try:
+        usual = preset_spec(spec.task, "softmax", spec.preset).whole()  # no normalizer changes a preset
+    except LabError:
+        return dict.fromkeys(SETTINGS, f"(unknown, {spec.hash})")
+    parts = spec.whole()
+    return {
+        column: " ".join(different(parts[group], usual[group], f"{group}."))
+        for column, group in zip(SETTINGS, ("model", "train", "test"), strict=True)
+    }
 
 
 def options(values: Mapping[str, Any]) -> list[str]:

@@ -27,6 +27,7 @@ from icl_lab.version import commit as commit
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
 FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
+BUILT_IN = "parts"  # of env.json: the parts of this package, with the hashes of their code
 READ = "reads"  # of env.json: what the task reads beside its options, name -> SHA-256; left out where it reads nothing
 
 
@@ -109,13 +110,17 @@ def machine_class() -> str:
 def of_run(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
     """Returns what ``env.json`` says of a run that was made here and now: surroundings, outside parts, what is read."""
     read = dict(tasks.reads(spec.task))
-    return environment(device, command) | outside_parts(spec) | ({READ: read} if read else {})
+    return environment(device, command) | recorded_parts(spec) | ({READ: read} if read else {})
 
 
-def outside_parts(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
-    """Returns what ``env.json`` says of the parts from outside: kind, name, import, hash of the file."""
-    found = [record for registry, name in parts(spec) if (record := registry.record(name))]
-    return {FIELD: found} if found else {}
+def recorded_parts(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
+    """Returns what ``env.json`` says of parts, from outside and of this package: kind, name, import or file, hash."""
+    found = [registry.record(name) for registry, name in dict.fromkeys(parts(spec))]
+    kinds = {
+        FIELD: [part for part in found if "file" not in part],
+        BUILT_IN: [part for part in found if "file" in part],
+    }
+    return {field: each for field, each in kinds.items() if each}
 
 
 def require_parts(spec: RunSpec, folder: Path) -> None:
@@ -139,23 +144,31 @@ def explain_missing(error: UnknownName, root: Path) -> UnknownName:
 
 
 def changed_parts(spec: RunSpec, folder: Path) -> Iterator[str]:
-    """Yields a sentence for each outside part of a stored run whose file is not what it was when the run was made."""
+    """Yields, in words, each part of a stored run whose code is not what it was when the run was made.
+
+    So it does for what the task reads. A run that was made before hashes were kept, and one of the evidence, which
+    names its commit, are not compared.
+    """
     then = {(part["kind"], part["name"]): part for part in _stored(folder)}
-    for registry, name in parts(spec):
-        now, made = registry.record(name) if name in registry.names() else None, then.get((registry.kind, name))
-        if now and made and now["sha256"] != made["sha256"]:
-            yield (
-                f"{folder} was made with another version of {_words(made)} (sha256 {made['sha256'][:8]}, "
-                f"now {now['sha256'][:8]}); --force repeats it."
-            )
+    for registry, name in dict.fromkeys(parts(spec)):
+        made = then.get((registry.kind, name))
+        if made is None or name not in registry.names():
+            continue
+        now = registry.record(name)
+        if now["sha256"] != made["sha256"]:
+            hashes = f"(sha256 {made['sha256'][:8]}, now {now['sha256'][:8]})"
+            what = f"the {registry.kind} '{name}' in {_words(made)}" if "file" in made else _words(made)
+            yield f"another version of {what} {hashes}"
     told = _env(folder).get(READ)
     if isinstance(told, dict) and told:
         for name, sha in tasks.reads(spec.task).items():
             if told.get(name, sha) != sha:
-                yield (
-                    f"{folder} was made with another version of {name} (sha256 {told[name][:8]}, now {sha[:8]}); "
-                    "--force repeats it."
-                )
+                yield f"another version of {name} (sha256 {told[name][:8]}, now {sha[:8]})"
+
+
+def keeps_parts(folder: Path) -> bool:
+    """True if a stored run says which code its parts had."""
+    return BUILT_IN in _env(folder)
 
 
 def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
@@ -168,8 +181,11 @@ def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
 
 
 def _stored(folder: Path) -> list[dict[str, str]]:
-    parts = _env(folder).get(FIELD, [])
-    return [part for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)]
+    env = _env(folder)
+    lists = [env[field] for field in (FIELD, BUILT_IN) if isinstance(env.get(field), list)]
+    return [
+        part for parts in lists for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)
+    ]
 
 
 def _env(folder: Path) -> Mapping[str, Any]:
@@ -188,7 +204,9 @@ def _made_with(part: Mapping[str, Any] | None, folder: Path) -> str:
 
 
 def _words(part: Mapping[str, str]) -> str:
-    """``--import ./mine.py``, or the distribution where it came by an entry point."""
+    """``--import ./mine.py``, the distribution where it came by an entry point, or the file in this package."""
+    if "file" in part:
+        return part["file"]
     return f"--import {part['import']}" if "import" in part else f"the distribution {part.get('distribution')}"
 
 

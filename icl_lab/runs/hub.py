@@ -20,6 +20,9 @@ COLUMNS = {  # of the table of all cells, beside the axes of the tasks
     "`reference:NAME` for a predictor that is no model",
     "preset": "size of model, training and test grid",
     "spec": "eight digits of the hash of the whole specification",
+    "model_settings": "fields of the model that are not as in the preset, as `--set` takes them; empty where all are",
+    "train_settings": "the same of the training",
+    "test_settings": "the same of the test",
     "seed": "training seed",
     "metric": "what was measured",
     "value": "mean over prompts",
@@ -56,6 +59,9 @@ def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str,
         f"{rows:,} cells of {columns['spec']:,} specifications: {columns['task']:,} tasks, {columns['attn']:,} "
         "normalizers and references. A row is a cell of a test grid, of one training seed. "
         f"Written by icl_lab {__version__}.",
+        "",
+        "A preset has been trained with other settings, too: group by the three columns of settings (or by `spec`) as "
+        "well, or filter on those that are empty, so that a mean is one of seeds of one model.",
         "",
         *md.head(["column", "meaning", "values"]),
         *(md.row([md.code(name), said[name], f"{columns[name]:,}"]) for name in columns),

@@ -69,6 +69,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""  # of an experiment: the sha256 of the file that asked for it
     files: dict[str, str] = {}  # every file of the folder, as it was written: its name and its sha256
     asked: dict[str, str] = {}  # of an analysis: runs whose numbers an earlier command found -> its commit
+    code: str = ""  # of an analysis: the hash of its code; empty in records from before it was kept
     seal: str = ""  # the sha256 of all this, without the seal; empty in records from before there were seals
 
     @classmethod
@@ -104,8 +105,9 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
         fields = msgspec.to_builtins(self)
-        if not self.asked:  # as in records from before there was such a field, so that their seals hold
-            del fields["asked"]
+        for name in ("asked", "code"):  # as in records from before there were such fields, so that their seals hold
+            if not fields[name]:
+                del fields[name]
         return json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
 
 

@@ -11,7 +11,7 @@ from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
 from icl_lab.files import CHECKSUM, line_fields
 from icl_lab.progress import Tick, counted, silent
-from icl_lab.runs import archiving, checks, manifest, study_folder
+from icl_lab.runs import archiving, checks, environment, manifest, study_folder
 from icl_lab.runs.manifest import WEIGHTS
 from icl_lab.runs.run import MEASURED, REPAIRING, SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable
@@ -30,6 +30,18 @@ class Verification:
     state: State
     why: str = ""
     run: Run | None = None  # what would have to be done again
+
+    @property
+    def changes(self) -> list[str]:
+        """What was another version when the run was made, in words: damage it is none."""
+        whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
+        return list(environment.changed_parts(self.run.spec, self.run.folder)) if whole and self.run else []
+
+    @property
+    def unknown_code(self) -> bool:
+        """True if a run was made before the code of its parts was recorded."""
+        made = self.run is not None and self.kind == "run" and self.run.recorded
+        return made and self.run is not None and not environment.keeps_parts(self.run.folder)
 
 
 def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:

@@ -3,6 +3,7 @@
 Nothing here knows that a transformer exists: a predictor is anything that maps a prompt to outputs (b t c).
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -179,6 +180,10 @@ class Task(ABC):
     def rates(self) -> bool:
         """True if errors are rates, from 0 to 1; else they are losses or squares, with no upper end."""
         return self.worst == 1
+
+    def span(self, metric: str) -> float:
+        """Returns the largest difference of two values of a metric: 1 of a rate, infinity of what has no upper end."""
+        return math.inf if metric.endswith("cross-entropy") else self.worst
 
     @property
     def balanced(self) -> "Task":

@@ -252,6 +252,10 @@ class FuzzyRecall(SymbolAnswers):
     ``key_tokens`` is the tokens of every key: training draws 1 to 3 for each, and a cell of 3, the paper's test, stands
     for it. The paper's baseline asks for keys that come again in the middle too; here the question is one.
 
+    The pair that is asked for is any of those that fit, alike. The paper's code draws a place instead, and puts the
+    pair there: on average at 0.47 of a test prompt of 48 tokens, here at 0.42, and one prompt in 14 ends before it and
+    asks for a key that it has not shown. It stops adding pairs earlier: 4.0 fillers of these 48 tokens, here 3.0.
+
     Metrics are error rates: of a token (``error``), of a whole value (``any``); ``cross-entropy`` is in nats.
     """
 

@@ -66,7 +66,8 @@ class Regression(Rescalable):
     deviation (after Cao et al. 2026, arXiv 2603.18564, of which only the abstract could be read: laws are ours).
     ``layout=separate`` has x and y in numbers of their own, as Raventos et al. do: tokens of dim + 1 numbers, (0, x)
     and (y, 0 .. 0). ``dims=growing`` is the curriculum of Garg et al. for inputs: in training prompts of L examples all
-    but (L - 1) / 2 numbers of x are 0, which for 20 dimensions are 5 at first and 20 at last.
+    but (L - 1) / 2 numbers of x are 0, which for 20 dimensions are 5 at first and 20 at last; with ``sparse`` the
+    weights that are not 0 are among those in use, as in the published code (those of fixed functions stay).
 
     Metrics are squared errors divided by the expected square of a value in training, ``sparse`` or else ``dim`` (1 of a
     tree), so that answering 0 scores 1 without noise: the mean over the second half of the answers (``mse-late``; after
@@ -276,7 +277,7 @@ class Regression(Rescalable):
     def _draw(self, rng: torch.Generator, prompts: int, length: int, used: int, shift: Mapping[str, float]) -> Prompt:
         sigma_x, sigma_f, *noise = self.sigmas(shift)
         length = self.tokens(length) // self.roles
-        function = self._function(rng, prompts)
+        function = self._function(rng, prompts, used)
         x = torch.randn(prompts, length, self.dim, generator=rng)
         if self.under:
             x = shifts.inputs(rng, x, self.under)
@@ -295,8 +296,8 @@ class Regression(Rescalable):
         scored[:, self.answers] = True
         return Prompt(tokens, y.repeat_interleave(2, 1), scored)
 
-    def _function(self, rng: torch.Generator, prompts: int) -> Callable[[Tensor], Tensor]:
-        """A function for each prompt, inputs (b L d) -> values (b L)."""
+    def _function(self, rng: torch.Generator, prompts: int, used: int) -> Callable[[Tensor], Tensor]:
+        """A function for each prompt, inputs (b L d) of which the first ``used`` numbers count -> values (b L)."""
         if self.function == "relu":
             inner = torch.randn(prompts, self.dim, self.hidden, generator=rng)
             outer = torch.randn(prompts, self.hidden, generator=rng)
@@ -308,7 +309,7 @@ class Regression(Rescalable):
         if self.tasks and self.functions == "trained":
             w = self.known[torch.randint(self.tasks, (prompts,), generator=rng)]
         else:
-            w = _weights(rng, prompts, self.dim, self.sparse)
+            w = _weights(rng, prompts, self.dim, self.sparse, used)
         values = {"linear": functions.linear, "quadratic": functions.quadratic, "classification": functions.classes}
         return lambda x: values[self.function](x, w)
 
@@ -361,9 +362,10 @@ class Regression(Rescalable):
     def references(self) -> dict[str, Predictor]:
         """Reference predictors of Garg et al., with ridge at the noise of training, the Bayes answer to w ~ N(0, I).
 
-        Where functions are fixed, the Bayes answer is that of ``discrete-mmse``; where they are quadratic, that of
-        ``ridge-squares``, ridge on the squares of inputs; where they are sparse, ``lasso`` is the usual one, and where
-        noise has heavy tails, ``heavy-tailed``, the likeliest weights.
+        Where functions are fixed, the Bayes answer is that of ``discrete-mmse``, whatever the law of noise; where they
+        are quadratic and noise is normal, that of ``ridge-squares``, ridge on the squares of inputs; where they are
+        sparse, ``lasso`` is the usual one, and where noise has heavy tails, ``heavy-tailed``, the likeliest weights.
+        All take noise for that of training: none is Bayes under ``shift=noise``.
         """
         found: dict[str, Rule] = {
             "zero": lambda x, y: torch.zeros_like(y),
@@ -374,7 +376,7 @@ class Regression(Rescalable):
         if self.sparse:
             found["lasso"] = lambda x, y: estimators.lasso(x, y, PENALTY)
         if self.tasks:
-            found["discrete-mmse"] = lambda x, y: estimators.discrete(x, y, self.known, self.noise)
+            found["discrete-mmse"] = lambda x, y: estimators.discrete(x, y, self.known, self.noise, self.law)
         if self.law != "normal":
             found["heavy-tailed"] = lambda x, y: estimators.heavy_tailed(x, y, self.law, self.noise)
         if self.function == "quadratic":
@@ -415,16 +417,20 @@ class Regression(Rescalable):
 Rule = Callable[[Tensor, Tensor], Tensor]  # inputs (b L d), labels (b L) -> answers (b L)
 
 
-def _weights(rng: torch.Generator, count: int, dim: int, sparse: int) -> Tensor:
-    """Standard normal weights (count d); where ``sparse`` is not 0, all but so many of each are 0."""
+def _weights(rng: torch.Generator, count: int, dim: int, sparse: int, used: int) -> Tensor:
+    """Standard normal weights (count d); where ``sparse`` is not 0, all but so many of the first ``used`` are 0."""
     w = torch.randn(count, dim, generator=rng)
-    return w * (torch.rand(count, dim, generator=rng).argsort(1).argsort(1) < sparse) if sparse else w
+    if not sparse:
+        return w
+    order = torch.rand(count, dim, generator=rng)
+    order[:, used:] = torch.inf
+    return w * (order.argsort(1).argsort(1) < sparse) * order.isfinite()
 
 
 @lru_cache(maxsize=8)
 def _known(tasks: int, dim: int, sparse: int) -> Tensor:
     """The fixed functions (M d), the same in every run. Kept, and not to be written to."""
-    return _weights(stream(0, "regression", "tasks"), tasks, dim, sparse)
+    return _weights(stream(0, "regression", "tasks"), tasks, dim, sparse, dim)
 
 
 def _noise(rng: torch.Generator, shape: tuple[int, int], law: str) -> Tensor:

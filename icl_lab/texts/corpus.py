@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,19 @@ class Corpus:
         except Exception:  # the library raises Exception itself, of a word where it has no token for unknown ones
             return None
         return None if _unknown(self.tokenizer) in encoded else list(encoded)
+
+    def words_of(self, text: str) -> list[int]:
+        """Returns the number of the word that each token of ``ids`` belongs to.
+
+        Words are those of the tokenizer's own splitting; of bytes a blank begins a word, as in GPT-2's.
+        """
+        if self.tokenizer is None:
+            return list(accumulate(byte in b" \n\t" for byte in text.encode()))
+        if isinstance(self.tokenizer, grammar.Words):
+            return list(range(len(self.tokenizer.ids(text) or ())))
+        found = self.tokenizer.encode(text, add_special_tokens=False).word_ids
+        # Added tokens belong to no word: each is one of its own, numbered by where it stands, below all others.
+        return [-1 - place if word is None else word for place, word in enumerate(found)]
 
     def bytes_of(self, tokens: Sequence[int]) -> bytes:
         """Returns the text of the tokens as bytes, as a compressor reads them."""

@@ -1,5 +1,6 @@
 """Minimal pairs: scores against a model whose probabilities are known, accuracies by hand, files, and refusals."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -55,6 +56,30 @@ def test_scores_of_known_probabilities(scoring):
         rows = [[end, *text.ids(sentence), end] for sentence in sentences]
         hidden = [[*row[:t], text.mask, *row[t + 1 :]] for row in rows for t in range(1, len(row) - 1)]
         assert sorted(model.read) == sorted(hidden)
+
+
+def test_the_rest_of_a_word_is_masked_with_a_token():
+    """Bytes of "ab c": a with b, b alone, the blank with c, c alone."""
+    text, model = corpus(""), Table(257)
+    assert text.words_of("ab c") == [0, 0, 1, 1]
+    probe_pairs.scores(model, text, ["ab c"], "masked", torch.device("cpu"))
+    mask, (a, b, blank, c) = text.mask, b"ab c"
+    assert model.read == [
+        [10, mask, mask, blank, c, 10], [10, a, mask, blank, c, 10],
+        [10, a, b, mask, mask, 10], [10, a, b, blank, mask, 10],
+    ]  # fmt: skip
+
+
+def test_words_of_a_tokenizer_are_those_that_it_splits_into():
+    tokenizers = pytest.importorskip("tokenizers")
+    reads = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({"[UNK]": 0, "sing": 1, "##ing": 2, "a": 3}, unk_token="[UNK]")
+    )
+    reads.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    text = dataclasses.replace(corpus(""), tokenizer=reads)
+    assert text.ids("singing a sing") == [1, 2, 3, 1]
+    assert text.words_of("singing a sing") == [0, 0, 1, 2]
+    assert corpus("grammar").words_of("the dog runs .") == [0, 1, 2, 3]
 
 
 def test_the_first_byte_is_asked_after_an_end_of_line():

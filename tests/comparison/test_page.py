@@ -13,6 +13,7 @@ from icl_lab.comparison import page
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
+from icl_lab.comparison.page.words import contrasts
 from tests.comparison.made import SPEC, facts, study, times
 
 BETTER = {"softmax": times(1.0), "ssa": times(0.1, 0.001), "lssa": times(0.9, 0.05)}
@@ -95,7 +96,7 @@ def test_notes_on_coverage_stand_below_the_numbers(text):
 
 def test_the_finding_names_what_differs_and_what_does_not(better):
     said = page.finding(better)
-    assert said.startswith("Against softmax (ratio of errors, below 1 is better), over 3 seeds")
+    assert said.startswith("Against softmax (ratio of errors with its 95 % interval, below 1 is better), over 3 seeds")
     assert "ssa (0.100 [0.09" in said
     assert "errs less" in said
     assert "The other one is not told apart from softmax." in said
@@ -212,6 +213,12 @@ def test_not_learned_stands_in_the_table_and_the_finding(better, text):
     assert rows["`ssa`"].endswith(" | not learned |")
     assert rows["`lssa`"].endswith(" | yes |")
     assert "say nothing of the normalizer: ssa." in page.finding(lost)
+    assert "ssa (0.100 [" in page.finding(better)
+    for unlearned in (lost, replace(better, not_learned={"softmax": "not learned: error 2"})):
+        assert not re.search(r"\bssa \(|\bssa err", page.finding(unlearned))
+        (found,) = (each for each in contrasts(unlearned) if each.rule == "ssa")
+        assert (found.marked, ", p " in found.words) == (False, False)
+    assert page.finding(unlearned).startswith("Nothing is compared with softmax. Not learned, ")
     assert "<td>not learned</td>" in shown
     assert "ssa: not learned: error 2." in unescape(shown)
 

@@ -37,7 +37,8 @@ def study(values, *, task="linear", sigmas=SIGMAS):
     return PairedGrids(tasks.build(task), grids, "softmax", {**HOME, "sigma_f": 1.0})
 
 
-FAR = "mean log error over sigma_f 2 to 10"
+MEASURE = "mean log error over sigma_f 2 to 10"
+FAR = f"{MEASURE}; 95 % intervals"
 SOFTMAX = [(1.0, 4.0, 100.0), (1.1, 4.1, 101.0), (0.9, 3.9, 99.0)]
 
 
@@ -65,11 +66,25 @@ def test_a_rule_that_errs_more_far_out():
     assert f"; far out ({FAR}) it errs less (x0.498" in sentences.sentence(study({"softmax": SOFTMAX, "ssa": ssa}))
 
 
+def test_nothing_is_compared_where_a_side_has_not_learned():
+    ssa = [(1.0, 8.0, 200.0), (1.2, 8.3, 204.0), (0.85, 7.7, 197.0)]
+    made = study({"softmax": SOFTMAX, "ssa": ssa, "ssmax": ssa})
+    lost = dataclasses.replace(made, not_learned={"ssa": "not learned: error 2"})
+    first, second = sentences.sentence(lost).splitlines()
+    assert first == "ssa against softmax: ssa has not learned the task, so nothing is compared."
+    assert "it errs more (x2 [" in second
+    lost = dataclasses.replace(made, not_learned={"ssa": "not learned: error 2", "softmax": "not learned: error 2"})
+    assert sentences.sentence(lost).splitlines() == [
+        "ssa against softmax: ssa and softmax have not learned the task, so nothing is compared.",
+        "ssmax against softmax: softmax has not learned the task, so nothing is compared.",
+    ]
+
+
 def test_one_seed_shows_nothing():
     text = sentences.sentence(study({"softmax": SOFTMAX[:1], "ssa": [(0.1, 0.2, 1.0)]}))
     assert text == (
         "ssa against softmax in training conditions of one seed: no interval, so nothing is shown (x0.1); "
-        f"far out ({FAR}) no interval, so nothing is shown (x0.0224)."
+        f"far out ({MEASURE}) no interval, so nothing is shown (x0.0224)."
     )
 
 

@@ -77,6 +77,17 @@ def test_equal_rates_are_known_to_one_prompt():
     assert look(wide, right, "difference", resolution=1 / 256) == look(wide, right, "difference")
 
 
+def test_differences_of_rates_end_at_one():
+    """Finding half, all and nothing is known to more than rates have; direction and p stay."""
+    left, right = [0.5, 1.0, 0.0], [0.9, 1.0, 0.8]
+    free, rates = (look(left, right, "difference", span=span) for span in (math.inf, 1.0))
+    assert free.effect.low < -1 < free.effect.effect < 1 < free.effect.high
+    assert (rates.effect.low, rates.effect.high) == (-1.0, 1.0)
+    assert (rates.p, rates.effect.effect) == (free.p, free.effect.effect)
+    narrow = look([0.1, 0.12, 0.11], [0.0] * 3, "difference", span=1.0)
+    assert narrow == look([0.1, 0.12, 0.11], [0.0] * 3, "difference")
+
+
 def test_correlated_seeds_widen_a_look():
     one, two = (look([1.0, 1.2, 1.1], [0.0] * 3, "difference", inflation=lambda seeds, f=f: f).effect for f in (1, 2))
     assert (two.high - two.effect) == pytest.approx(2 * (one.high - one.effect))

@@ -285,6 +285,27 @@ def needles(attn, seed, error):
     return Grid.of(rows, ["depth", "length"], task="needle", preset="lite", spec="0", seed=seed)
 
 
+def test_differences_of_error_rates_lie_between_minus_one_and_one():
+    """Two seeds that differ wildly: Student's t of one degree of freedom reaches far beyond."""
+    grids = {
+        "softmax": [needles("softmax", k, lambda d, n, k=k: 0.9 * k) for k in (0, 1)],
+        "ssmax": [needles("ssmax", k, lambda d, n, k=k: 0.9 - 0.9 * k) for k in (0, 1)],
+    }
+    made = PairedGrids(tasks.build("needle"), grids, "softmax", {"depth": 50.0, "length": 64.0})
+    for found in (made.versus("ssmax", "softmax", {"length": 128.0}), made.overall("ssmax", "softmax")):
+        assert found.interval(0.95)[1] > 10  # what the formula gives
+        assert (found.low, found.effect, found.high) == (-1.0, 0.0, 1.0)
+    assert study({"softmax": square, "ssa": square}).span == math.inf
+
+
+@pytest.mark.parametrize(("choice", "metric", "span"), [
+    ("linear", "mse-code", math.inf), ("needle", "exact", 1), ("needle", "cross-entropy", math.inf),
+    ("every", "any", 1), ("regression:function=classification", "error-late", 1), ("text", "loss", math.inf),
+])  # fmt: skip
+def test_rates_have_a_span(choice, metric, span):
+    assert tasks.build(choice).span(metric) == span
+
+
 def test_a_facet_is_averaged_in_lines_and_kept_in_maps():
     training = {"depth": 50.0, "length": 64.0}
     grids = {

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from icl_lab import normalizers
@@ -50,7 +51,7 @@ def test_alibi_by_hand():
     assert added[1, 1, :2].tolist() == [-1 / 256, 0]
 
 
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5)])
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5), (33, 128), (7, 20), (15, 9)])
 def test_buckets_of_t5_are_those_of_transformers(buckets, farthest):
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     code, distance = positions.build(f"t5:buckets={buckets},farthest={farthest}", 16, 4, 12), torch.arange(1000)
@@ -82,6 +83,31 @@ def test_kerple_by_hand():
         code.s.copy_(torch.tensor([-1.0, 1.0]))
     assert code.bias(where)[0, 2, 0].item() == pytest.approx(-0.01 * 5**0.01)
     assert code.bias(where)[1, 2, 0].item() == pytest.approx(-25)
+
+
+@pytest.mark.parametrize("choice", ["kerple", "kerple:variant=power"])
+def test_kerple_numbers_come_back_from_beyond_their_bounds(choice):
+    """By descent, as in the published code, which clamps them before use; not further out, and in stacks too."""
+    code, where = positions.build(choice, 8, 4, 3), torch.arange(6)
+    names = ("r", "s")
+    with torch.no_grad():
+        code.r.copy_(torch.tensor([-1.0, 9.0]))
+        code.s.fill_(-1.0)
+    started = [getattr(code, name).detach().clone() for name in names]
+    for sign in (1, -1):  # the loss wants smaller numbers, then larger ones
+        slopes = torch.autograd.grad(-sign * code.bias(where).sum(), [getattr(code, name) for name in names])
+        above = "power" in choice
+        assert [bool(slope) for slope in slopes[0].tolist()] == ([False, True] if sign == 1 else [True, not above])
+        assert [bool(slope) for slope in slopes[1].tolist()] == [sign == -1] * 2
+
+        def total(r, s, sign=sign):
+            return -sign * functional_call(code, {"r": r, "s": s}, (where,)).sum()
+
+        code.forward = code.bias
+        stacked = [torch.stack((p, p)).requires_grad_() for p in started]
+        found = torch.autograd.grad(vmap(total)(*stacked).sum(), stacked)
+        for one, both in zip(slopes, found, strict=True):
+            assert torch.equal(torch.stack((one, one)), both)
 
 
 def test_fire_by_hand():

@@ -95,7 +95,7 @@ def test_distances_count_both_ways(code):
         assert torch.equal(built.bias(torch.tensor([0, 1, 3, 6, 10]))[:, causal], bias[:, causal])
 
 
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20)])
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (33, 128), (9, 20)])
 def test_buckets_of_both_sides_are_those_of_transformers(buckets, farthest):
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     code, distance = positions.build(f"t5:buckets={buckets},farthest={farthest}", 16, 4, 12), torch.arange(-500, 500)

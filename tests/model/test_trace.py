@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, LabError, UnknownName
@@ -109,6 +110,31 @@ def test_scores_are_what_weights_are_made_of_or_refused(name):
         model = build(name, positions="alibi")
         trace = model.trace(tokens(), {at: lambda z: z + 1})
         torch.testing.assert_close(trace["layers.0.weights"], model.trace(tokens())["layers.0.weights"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "factor"), [("softmax+gated", 2), ("forget+gated:per=channel", 2), ("differential", 1)]
+)
+def test_what_follows_the_sum_works_on_patched_weights(name, factor):
+    """Twice the weights are twice the gated sum; the norm of differential attention takes the factor out again."""
+    model = build(name)
+    own = model.trace(tokens())["layers.0.heads"]
+    found = model.trace(tokens(), {"layers.0.weights": lambda w: 2 * w})["layers.0.heads"]
+    torch.testing.assert_close(found, factor * own, rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def test_queries_and_keys_have_norms_of_their_own():
+    model = build(qk_norm=True, positions="none", norm=False)
+    attention = model.blocks[0].attention
+    attention.norm_q.weight.fill_(2)
+    attention.norm_k.weight.fill_(3)
+    trace = model.trace(tokens())
+    q, k, _ = attention.qkv(trace["layers.0.before"]).chunk(3, -1)
+    for name, raw, gain in (("q", q, 2), ("k", k, 3)):
+        heads = raw.view(3, 8, 4, 4).transpose(1, 2)
+        torch.testing.assert_close(trace[f"layers.0.{name}"], gain * F.rms_norm(heads, (4,), eps=1e-5))
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from icl_lab.normalizers import sparse
 from icl_lab.normalizers.sparse import entmax
 
 mpmath = pytest.importorskip("mpmath")  # torch brings it, by way of sympy
@@ -38,3 +39,10 @@ def test_entmax_next_to_one_is_softmax():
     z = torch.randn(3, 9, generator=torch.Generator().manual_seed(8))
     w = entmax(z, torch.ones(3, 9, dtype=torch.bool), 1.000001)
     torch.testing.assert_close(w, z.softmax(-1), rtol=0, atol=1e-5)
+
+
+def test_a_threshold_that_is_not_found_says_so(monkeypatch):
+    z = torch.randn(3, 90, generator=torch.Generator().manual_seed(8))
+    monkeypatch.setattr(sparse, "STEPS", 2)
+    with pytest.warns(UserWarning, match=r"entmax of alpha = 1.5: a threshold still moves by 0.\d+ after 2 steps"):
+        entmax(z, torch.ones(3, 90, dtype=torch.bool), 1.5)

@@ -438,8 +438,23 @@ def test_threshold_differential_attention_by_hand(p: int) -> None:
         even, odd = ([passed(i, j, slice(half, 4, 2), 0.3) for j in range(i + 1)] for half in (0, 1))
         assert w[i][: i + 1] == pytest.approx([a - 0.7 * b for a, b in zip(even, odd, strict=True)], abs=1e-9)
         assert whole[i][: i + 1] == pytest.approx([passed(i, j, slice(0, 4), 0.5) for j in range(i + 1)], abs=1e-9)
-    rule.lam.data.fill_(-3.0)  # clipped
-    assert (rule.weights(q, k, causal(6)) >= 0).all()
+    for lam, clipped in ((-3.0, 0.0), (3.0, 1.0)):
+        rule.lam.data.fill_(lam)
+        beyond = rule.weights(q, k, causal(6))
+        rule.lam.data.fill_(clipped)
+        assert torch.equal(beyond, rule.weights(q, k, causal(6)))
+
+
+@pytest.mark.parametrize(("lam", "out"), [(-3.0, 1), (3.0, -1)])
+def test_a_clipped_share_comes_back(lam: float, out: int) -> None:
+    """Beyond a bound its slope is 0 only towards further out."""
+    q, k = torch.randn(2, 1, 1, 6, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    rule = normalizers.build("threshold", heads=1, head_dim=4, train_tokens=6).double()
+    rule.lam.data.fill_(lam)
+    for direction in (1, -1):  # of the slope of the loss by lam
+        loss = -direction * rule.weights(q, k, causal(6)).sum()
+        (slope,) = torch.autograd.grad(loss, rule.lam)
+        assert (slope.item() == 0) == (direction == out)
 
 
 def test_a_learned_alpha_has_the_slope_of_its_package() -> None:
@@ -471,6 +486,8 @@ def test_a_learned_alpha_has_second_derivatives() -> None:
 
 def test_top_k_keeps_what_ties_with_the_last() -> None:
     assert last_row(build("top-k:k=2"), [1.0, 3.0, 1.0, 0.0]) == pytest.approx(over_sum([math.e, math.e**3, math.e, 0]))
+    near = last_row(build("top-k:k=2"), [1.0, 3.0, 1.0 - 1e-12, 0.0])  # no tie: it is smaller
+    assert near == pytest.approx(over_sum([math.e, math.e**3, 0, 0]))
 
 
 def test_weights_of_two_norm_one() -> None:

@@ -64,6 +64,13 @@ def test_fewer_than_three_seeds_are_not_judged():
     assert two.words == "ratio 0.488 no interval, seeds 0 to 1"
 
 
+def test_the_confidence_of_an_interval_is_told():
+    assert judged("below", *CLEAR).confidence_words == "99 % interval"
+    many = judged("below", [1.0 + 0.01 * k for k in range(12)], [2.0] * 12)
+    assert many.confidence_words == "99.5 % interval"
+    assert judged("below", [1.0], [2.0]).confidence_words == ""
+
+
 def test_equality_is_shown_and_not_taken_for_granted():
     near = [1.0, 1.01, 0.99], [1.0, 1.0, 1.0]
     assert told(judged("equal", *near)) == (Direction.NOT_TOLD, EffectSize.WITHIN, True)

@@ -1,16 +1,22 @@
 """All cells of all runs in one table: every grid once, with its tests with other normalizers, and whose it is."""
 
+from pathlib import Path
+
+import msgspec
 import pandas as pd
 import pytest
 
 import icl_lab as icl
 from icl_lab.evidence.archive import Archive
-from icl_lab.grid import WHAT, WHO, stacked
+from icl_lab.grid import SETTINGS, WHAT, WHO, stacked
 from icl_lab.pipeline import sweep
 from icl_lab.runs import archiving
 from icl_lab.runs.cells import grids
+from icl_lab.runs.command import settings
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
@@ -25,7 +31,7 @@ def two(tiny, lab):
 def test_every_cell_stands_there_once(two, lab):
     frame = stacked(grids(lab.store, lab.say))
     assert len(frame) == sum(len(grid.frame) for grid in two)
-    axes = [name for name in frame.columns if name not in (*WHO, *WHAT, "evidence")]
+    axes = [name for name in frame.columns if name not in (*WHO, *SETTINGS, *WHAT, "evidence")]
     assert {*axes} == {axis for grid in two for axis in grid.axes}
     for grid in two:
         task, attn = grid.frame["task"].iloc[0], grid.frame["attn"].iloc[0]
@@ -37,6 +43,30 @@ def test_every_cell_stands_there_once(two, lab):
         assert not found[grid.axes].isna().any(axis=None)
     assert not frame["evidence"].any()
     assert any("->ssmax" in name for name in frame["attn"])
+
+
+def test_settings_tell_specifications_of_a_preset_apart():
+    """Of all runs of the repository: one hash for each task, normalizer, preset and settings."""
+    store = Store(Path("nobody"), Archive(ROOT / "results" / "evidence"))
+    found = {}
+    for spec in {run.spec.hash: run.spec for run in store.runs()}.values():
+        told = settings(spec)
+        assert tuple(told) == SETTINGS
+        found.setdefault((spec.task, spec.attn, spec.preset, *told.values()), set()).add(spec.hash)
+    assert len(found) > 400
+    assert not [names for names in found.values() if len(names) > 1]
+
+
+def test_settings_are_what_the_preset_does_not_say(lab):
+    plain = resolve("linear", "ssa", "lite")
+    assert set(settings(plain).values()) == {""}
+    changed = resolve("linear", "ssa", "lite", ["model.layers=6", "train.shift.sigma_x=3", "test.axes.sigma_x=1,3"])
+    assert list(settings(changed).values()) == [
+        "model.layers=6", "train.shift={'sigma_x': 3.0}", "test.axes.sigma_x=1,3"
+    ]  # fmt: skip
+    assert settings(resolve("linear", "ssa", "lite", draws="paper"))["test_settings"].startswith("test.axes.length=40 ")
+    gone = msgspec.structs.replace(plain, task="elsewhere")
+    assert settings(gone)["train_settings"] == f"(unknown, {gone.hash})"
 
 
 @pytest.mark.slow
@@ -75,7 +105,7 @@ def test_the_command_writes_what_python_returns(two, lab, run, tmp_path):
 
 
 def test_an_empty_folder_has_a_table_without_rows(lab):
-    assert list(stacked(grids(lab.store, lab.say)).columns) == [*WHO, *WHAT, "evidence"]
+    assert list(stacked(grids(lab.store, lab.say)).columns) == [*WHO, *SETTINGS, *WHAT, "evidence"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Function classes: numbers that the code of Garg et al. gives on its own draws, sizes, and trees by hand."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -140,6 +142,50 @@ def test_the_likeliest_weights_have_no_better_neighbour(law):
     assert found.item() == pytest.approx(grid[density.argmax()].item(), abs=1e-3)
 
 
+def test_likeliest_weights_by_hand():
+    """Both residuals are below 0, so w = sqrt(2) / 0.5 (1.4 - 0.8) has slope 0, and the last input is 1."""
+    x, y = torch.tensor([[[0.8], [-1.4], [1.0]]]).double(), torch.tensor([[-1.4, -2.4, 0.0]]).double()
+    assert estimators.heavy_tailed(x, y, "laplace", 0.5)[0, 2].item() == pytest.approx(2**0.5 * 1.2, abs=1e-6)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize(("dim", "length"), [(1, 8), (6, 12), (20, 24)])
+@pytest.mark.parametrize("law", ["student", "laplace"])
+def test_no_step_from_the_likeliest_weights_is_likelier(law, dim, length, sigma):
+    """A maximum, by torch's own density: all directions, large and small steps, for as few examples as there are."""
+    task, prompt = draw(f"regression:dim={dim},noise={sigma},law={law}", 20, length)
+    x, y = prompt.tokens[:, ::2].double(), prompt.tokens[:, 1::2, 0].double()
+    scale = sigma / (3**0.5 if law == "student" else 2**0.5)
+    made = {"student": torch.distributions.StudentT(3, 0, scale), "laplace": torch.distributions.Laplace(0, scale)}[law]
+    for n in (1, length // 2, length - 1):
+        # The answers to unit vectors in the place of the next input are the weights.
+        units = torch.eye(dim, dtype=torch.float64)
+        asked = torch.cat((x[:, :n].repeat_interleave(dim, 0), units.repeat(20, 1).unsqueeze(1)), 1)
+        told = torch.cat((y[:, :n].repeat_interleave(dim, 0), torch.zeros(20 * dim, 1)), 1)
+        w = estimators.heavy_tailed(asked, told, law, sigma)[:, n].view(20, dim)
+
+        def density(w, n=n):
+            missed = y[:, :n] - (x[:, :n] @ w.unsqueeze(2)).squeeze(2)
+            return made.log_prob(missed).sum(1) - w.square().sum(1) / 2
+
+        for size in (1e-1, 1e-3, 1e-5):
+            for seed in range(20):
+                step = torch.randn(20, dim, generator=stream(seed, "step"), dtype=torch.float64)
+                assert (density(w + size * step / step.norm(dim=1, keepdim=True)) < density(w) + 1e-9).all()
+
+
+@pytest.mark.parametrize("law", ["student", "laplace"])
+def test_likeliest_weights_that_are_short_of_their_end_say_so(law, monkeypatch):
+    _, prompt = draw(f"regression:dim=3,noise=0.5,law={law}", 20, 12)
+    x, y = prompt.tokens[:, ::2].double(), prompt.tokens[:, 1::2, 0].double()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimators.heavy_tailed(x, y, law, 0.5)
+    monkeypatch.setattr(estimators, "ROUNDS", 3)
+    with pytest.warns(UserWarning, match=rf"heavy_tailed: \d+ of 240 {law} fits are left short of their maximum"):
+        estimators.heavy_tailed(x, y, law, 0.5)
+
+
 def test_separate_layout_keeps_x_and_y_in_numbers_of_their_own():
     shared, separate = (draw(f"regression:layout={name}", 5, 4) for name in ("shared", "separate"))
     tokens = separate[1].tokens
@@ -159,3 +205,17 @@ def test_growing_inputs_are_those_of_the_published_curriculum():
         assert (x != 0).any(0).any(0).sum() == dims
         assert torch.equal(x[..., :dims], task.sample(stream(0, "x"), 2, length).tokens[:, ::2, :dims])
     assert (task.sample(stream(0, "x"), 2, 11).tokens[:, ::2] != 0).all()
+
+
+def test_sparse_functions_of_growing_inputs_use_those_in_use():
+    """github.com/dtsip/in-context-learning, src/train.py: valid_coords are the dimensions of the curriculum."""
+    task = tasks.build("regression:dim=20,sparse=3,dims=growing")
+    for length, dims in ((11, 5), (41, 20), (5, 2)):
+        y = task.practice(stream(0, "y"), 400, length).targets[:, ::2]
+        assert (y != 0).all()
+        w = tasks.regression._weights(stream(0, "w"), 400, 20, 3, dims)
+        assert ((w[:, :dims] != 0).sum(1) == min(3, dims)).all()
+        assert (w[:, dims:] == 0).all()
+        assert (w[:, :dims] != 0).any(0).all()
+    plain = tasks.build("regression:dim=20,sparse=3").sample(stream(0, "y"), 4, 11).tokens
+    assert torch.equal(task.sample(stream(0, "y"), 4, 11).tokens, plain)

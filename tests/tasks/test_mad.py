@@ -87,6 +87,24 @@ def test_a_key_that_comes_again_has_its_first_value():
     assert 0.2 < sum(firsts) / 300 < 0.6
 
 
+def test_every_pair_of_fuzzy_recall_is_asked_for_alike():
+    """The last one too: keys of three of 49 tokens come once. Fillers and places are those that the docstring names."""
+    task, prompt = draw("fuzzy-recall:symbols=100", prompts=3000, length=48, key_tokens=3)
+    n, asked, counts = task.outputs, [], []
+    for row in prompt.tokens.tolist():
+        shown, key = row[: row.index(2 * n + 1)], row[row.index(2 * n + 1) + 1 :][:3]
+        starts = [i for i in range(1, len(shown)) if shown[i] < n <= shown[i - 1]]  # after a value, or a filler
+        starts = starts if shown[0] == 2 * n else [0, *starts]
+        asked.append(next(j for j, i in enumerate(starts) if shown[i : i + 3] == key))
+        counts.append(len(starts))
+    found = torch.tensor(asked).double(), torch.tensor(counts).double()
+    for wanted in (0, 1):  # the first pair, and the last
+        share = (found[0] == wanted * (found[1] - 1)).double().mean().item()
+        assert share == pytest.approx((1 / found[1]).mean().item(), abs=0.02)
+    fillers = (prompt.tokens == 2 * n).sum(1).double().mean().item()
+    assert fillers == pytest.approx(3.0, abs=0.1)
+
+
 def test_groups_have_one_to_three_tokens_in_training():
     """A cell has keys of one size."""
     task, prompt = draw("fuzzy-recall", prompts=3000, length=48)

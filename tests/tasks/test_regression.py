@@ -1,5 +1,6 @@
 """Regression in many dimensions: draws, estimators against independent ones, and the known curves of the papers."""
 
+import itertools
 import math
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_spreads_are_standard_deviations():
 
 
 def test_sparse_functions_have_so_many_weights_anywhere():
-    w = tasks.regression._weights(stream(0, "sparse"), 20_000, 20, 3)
+    w = tasks.regression._weights(stream(0, "sparse"), 20_000, 20, 3, 20)
     assert ((w != 0).sum(1) == 3).all()
     assert ((w != 0).float().mean(0) - 3 / 20).abs().max() < 0.015
     assert w[w != 0].std().item() == pytest.approx(1, abs=0.02)
@@ -148,6 +149,62 @@ def test_the_discrete_answer_by_a_loop(sigma):
             shares = [math.exp(log / sigma**2) if sigma else float(log > -1e-9) for log in logs]
             answer = sum(p * (weights[m] @ x[b, i]).item() for m, p in enumerate(shares)) / sum(shares)
             assert found[b, i].item() == pytest.approx(answer, rel=1e-6)
+
+
+def test_the_discrete_answer_to_laplace_noise_by_hand():
+    """Weights 1 and -1, sigma 1: residuals of y = 3 at x = 1 are 2 and 4, their log odds sqrt(2) (4 - 2)."""
+    x, y = torch.tensor([[[1.0], [1.0]]]).double(), torch.tensor([[3.0, 0.0]]).double()
+    found = estimators.discrete(x, y, torch.tensor([[1.0], [-1.0]]), 1.0, "laplace")
+    assert found[0].tolist() == pytest.approx([0, math.tanh(math.sqrt(2))])
+    student = estimators.discrete(x, y, torch.tensor([[1.0], [-1.0]]), 1.0, "student")  # 2 log((1 + 16) / (1 + 4))
+    assert student[0, 1].item() == pytest.approx(math.tanh(math.log(17 / 5)))
+
+
+def bayes(task):
+    """The reference that is the posterior mean of what a task draws; None where no reference is."""
+    if task.under == "noise" or task.function not in ("linear", "quadratic"):
+        return None
+    if task.tasks and task.functions == "trained":
+        return "discrete-mmse"
+    named = "ridge" if task.function == "linear" else "ridge-squares"
+    return named if task.law == "normal" and not task.sparse else None
+
+
+SETTINGS = [
+    *("dim=4,noise=1", "dim=4,noise=0.3,layout=separate", "dim=4,function=quadratic,noise=1"),
+    *(f"dim=4,tasks=16,noise=2,law={law}" for law in ("normal", "student", "laplace")),
+    "dim=4,tasks=16,sparse=2,noise=1,law=laplace",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_no_predictor_beats_a_bayes_answer(setting):
+    """Nor does one that takes noise for twice, or half, or another law of it: wherever a reference is Bayes."""
+    task = tasks.build(f"regression:{setting},shift=all")
+    compared = 0
+    for suite in task.suites().values():
+        named, prompt = bayes(suite), suite.sample(stream(0, "bayes"), 2000, 12)
+        if named is None:
+            continue
+        x, y = parts(prompt)
+        x = x[..., suite.width - suite.dim :]
+        others = dict(suite.references())
+        best = suite.errors(others.pop(named)(prompt), prompt)
+        errors = {name: suite.errors(predict(prompt), prompt) for name, predict in others.items()}
+        for law, share in itertools.product(("normal", "student", "laplace"), (1, 0.5, 2)):
+            if named == "discrete-mmse":
+                told = estimators.discrete(x, y, suite.known, share * task.noise, law)
+            else:
+                inputs = x if named == "ridge" else x.square() / 3**0.5
+                told = estimators.ridge(inputs, y, (share * task.noise) ** 2)
+            answers = told[:, -1:] if suite.asks_once else told
+            errors[f"{law} {share}"] = (answers - prompt.targets[:, suite.answers]).square() / suite.size
+        for name, own in errors.items():
+            lead = (own - best).mean(1)
+            assert lead.mean() > -3 * lead.std() / len(lead) ** 0.5 - 1e-6, (suite.own, named, name)
+            compared += 1
+    assert compared >= 7 * (9 + 3)  # test sets, and predictors of each
 
 
 def test_a_discrete_answer_is_the_same_in_pieces(monkeypatch):

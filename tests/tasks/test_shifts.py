@@ -76,6 +76,14 @@ def test_noisy_labels_keep_their_size():
     assert ((clean * y).sum() / clean.square().sum()).item() == pytest.approx(0.862, abs=0.015)
 
 
+@pytest.mark.parametrize("noise", [0.5, 2.0])
+def test_noisy_labels_of_noisy_functions_keep_their_size(noise):
+    """Variance 3 + noise^2 without the shift's noise of 1, and with it after the shrinkage."""
+    task = tasks.build(f"regression:noise={noise},shift=noise,shifted=always")
+    y = task.sample(stream(0, "x"), 20_000, 5).tokens[:, 1::2, 0]
+    assert y.square().mean().item() == pytest.approx(3 + noise**2, rel=0.02)
+
+
 def test_a_shift_is_a_test_set_beside_that_of_training():
     plain, task = tasks.build("regression"), tasks.build("regression:shift=skewed")
     assert torch.equal(plain.sample(stream(0, "x"), 4, 6).tokens, task.sample(stream(0, "x"), 4, 6).tokens)

@@ -1,5 +1,6 @@
 """One number of the prompt grows: do heads saturate, and is their attention what spoils the answers?"""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
@@ -124,6 +125,12 @@ class Saturation(Analysis):
     def scale_of(self, task: Task, metric: str) -> Scale:
         """Squared errors span decades and are compared as ratios; rates, weights, shares and norms as differences."""
         return "log-ratio" if task.log_scale and metric in numbers.SQUARED else "difference"
+
+    def span(self, task: Task, metric: str) -> float:
+        """Returns 1 of rates and of weights; shares that are recovered or healed, and norms, have no end."""
+        if metric in numbers.SUMMARIES or metric in ("largest", "deviant", numbers.AGAINST, "distance"):
+            return 1.0
+        return task.worst if metric in numbers.RATES else math.inf
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over the cells (they name the factors), and over heads where heads do it.

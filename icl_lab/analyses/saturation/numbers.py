@@ -17,6 +17,7 @@ from icl_lab.grid import Grid
 NOTHING = "reference:nothing"  # of claims: that something is more than nothing
 # The first metric of ``Stretchable.disturbed``, of numbers and of classes: what patches undo.
 HARM = ("mse", "balanced-last")
+RATES = (*HARM[1:], "last", "flip-with", "flip-against", "as-largest")  # of answers, where these are classes
 PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
 # On the number: what heads are ranked by.

@@ -80,6 +80,11 @@ def _report_damage(found: list[Verification], folder: Path) -> list[Verification
         raise BadValue(f"{folder} holds no run, no study and no evidence.")
     for line in table(found):
         out(line)
+    for finding in found:
+        for version in finding.changes:
+            out(f"made with other code: {finding.place}, with {version}")
+    if unknown := sum(finding.unknown_code for finding in found):
+        out(f"code not known: {unknown} runs were made before it was recorded with which code")
     damaged = [finding for finding in found if finding.state == "damaged"]
     for finding in damaged:
         out(f"damaged: {finding.why}")

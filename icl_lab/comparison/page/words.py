@@ -30,6 +30,9 @@ class Contrast:
     ratio: bool
     alike: bool  # shown to differ by no more than the margin
     told: bool  # whether p is printed: with one seed it is that of the prompts alone
+    learned: bool = (
+        True  # whether both sides have learned their task; if not there is no p, and no word of more or less
+    )
 
     @property
     def clear(self) -> bool:
@@ -66,9 +69,11 @@ def contrasts(study: PairedGrids) -> list[Contrast]:
     ratio, last = study.scale == "log-ratio", study.line(along(study))[-1]
     margin = MARGIN[study.scale]
     found = []
+    unlearned = {rule for rule in study.others if study.not_learned.keys() & {rule, study.baseline}}
     for rule in study.others:
         family, cell = (study.overalls, {}) if study.overalls.effect(rule, {}) else (study.family, last)
-        found.append((rule, family.effects[place(rule, cell)], family.corrected(rule, cell)))
+        p = math.nan if rule in unlearned else family.corrected(rule, cell)
+        found.append((rule, family.effects[place(rule, cell)], p))
 
     shown = to_ratio if ratio else float
 
@@ -82,6 +87,7 @@ def contrasts(study: PairedGrids) -> list[Contrast]:
             ratio=ratio,
             alike=within(effect, margin),
             told=study.seeds > 1,
+            learned=rule not in unlearned,
         )
         for rule, effect, p in found
     ]
@@ -89,7 +95,9 @@ def contrasts(study: PairedGrids) -> list[Contrast]:
 
 def finding(study: PairedGrids) -> str:
     """Say in a sentence or two which normalizers differ from the baseline by the declared summary, and which way."""
-    every = contrasts(study)
+    every = [each for each in contrasts(study) if each.learned]
+    if not every:
+        return f"Nothing is compared with {study.baseline}.{_not_learned(study)}"
     what, none = measure(study), 1.0 if study.scale == "log-ratio" else 0.0
     if study.seeds == 1:
         best = min(every, key=lambda each: each.middle)
@@ -111,6 +119,7 @@ def finding(study: PairedGrids) -> str:
             text.append(f"{listed([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
     seeds = f"over {study.seeds} seeds, by {what}"
     number = "ratio of errors" if study.scale == "log-ratio" else "difference in error"
+    number += " with its 95 % interval"
     said = f"Against {study.baseline} ({number}, below {none:g} is better), {seeds}: "
     said += "; ".join(text) if text else "no normalizer differs clearly"
     if unsure:

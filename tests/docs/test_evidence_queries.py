@@ -1,0 +1,59 @@
+"""The printed queries of docs/evidence.md give the numbers of the claims, and average no two models."""
+
+import csv
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "docs" / "evidence.md").read_text(), flags=re.DOTALL | re.MULTILINE
+)
+
+
+def printed(tool, monkeypatch):
+    """What the block that imports a tool prints, as the object that it hands to ``print``."""
+    pytest.importorskip(tool, reason=f"{tool} is not installed, and no part of the package needs it")
+    (block,) = (block for block in BLOCKS if re.search(rf"^import {tool}\b", block, flags=re.MULTILINE))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
+    shown = []
+    exec(block, {"print": shown.append})
+    return shown[0]
+
+
+def test_every_query_is_tried():
+    assert [re.search(r"^import (\w+)", block, flags=re.MULTILINE)[1] for block in BLOCKS] == [
+        "icl_lab", "polars", "duckdb", "pandas"
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_tables_of_python_and_polars_agree(monkeypatch):
+    """Softmax of the preset lite in training conditions: 0.0069, the mean over 16 seeds of one specification."""
+    found = printed("icl_lab", monkeypatch)
+    assert found[1.0] == pytest.approx(0.0069, abs=5e-5)
+    assert found.index.tolist() == list(range(1, 11))
+    theirs = printed("polars", monkeypatch)
+    assert dict(zip(theirs["sigma_f"], theirs["value"], strict=True)) == pytest.approx(found.to_dict(), rel=1e-12)
+    assert set(theirs["attn"]) == {"softmax"}
+    assert set(theirs["preset"]) == {"lite"}
+
+
+def test_the_query_of_duckdb_is_the_first_claim_of_readme(monkeypatch):
+    rows = {attn: (spec, error, seeds) for attn, spec, error, seeds in printed("duckdb", monkeypatch).fetchall()}
+    with (ROOT / "results" / "claims.csv").open() as file:
+        named = ("ssa-table1", "lite2", "SSA errs less than softmax far from training")
+        rows_of = csv.DictReader(file)
+        (claim,) = (row for row in rows_of if (row["experiment"], row["preset"], row["claim"]) == named)
+    assert set(claim["specs"].split()) == {rows["softmax"][0], rows["ssa"][0]}
+    assert rows["softmax"][2] == rows["ssa"][2] == len(claim["seeds"].split())
+    assert math.log(rows["ssa"][1] / rows["softmax"][1]) == pytest.approx(float(claim["effect"]), rel=1e-9)
+    assert f"{math.exp(float(claim['effect'])):.3f}" == "0.874"
+    assert "0.874" in (ROOT / "README.md").read_text()
+
+
+def test_a_count_is_one_of_a_specification(monkeypatch):
+    assert printed("pandas", monkeypatch).index.names == ["preset", "attn", "spec"]

@@ -1,0 +1,95 @@
+"""Runs whose parts are others now: they say so, last of all; diverged ones are trained again; verify lists them."""
+
+import json
+
+import pytest
+
+from icl_lab.parts import registry
+from icl_lab.runs import environment
+
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
+SMALL = [
+    *(
+        "--task",
+        "linear",
+        "--preset",
+        "smoke",
+        "--set",
+        "train.steps=10",
+        "--set",
+        "train.batch=8",
+        "--set",
+        "test.prompts=64",
+    ),
+    *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
+]
+WILD = [
+    *("--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"),
+    *("--set", "model.layers=8", "--set", "train.steps=60"),
+]
+CHANGED = "made with another version of the normalizer 'ssa' in icl_lab/normalizers/ssa.py (sha256 "
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    """Has the code of a class be another one from here on."""
+    known = registry.code_hash
+
+    def change(name):
+        monkeypatch.setattr(registry, "code_hash", lambda part: "0" * 12 if part.registered == name else known(part))
+
+    return change
+
+
+def env_of(folder):
+    (path,) = folder.rglob("env.json")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.slow
+def test_a_run_keeps_the_code_of_its_parts_and_says_where_it_is_another(run, tmp_path, edit):
+    code, out, err = run("sweep", "--attn", "ssa+gated", *SMALL)
+    assert code == 0, err
+    parts = {(part["kind"], part["name"]): part for part in env_of(tmp_path)["parts"]}
+    assert list(parts) == [("task", "linear"), ("normalizer", "ssa"), ("wrapper of a normalizer", "gated"),
+                           ("position code", "learned")]  # fmt: skip
+    assert parts["normalizer", "ssa"]["file"] == "icl_lab/normalizers/ssa.py"
+    assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
+    edit("ssa")
+    code, again, err = run("sweep", "--attn", "ssa+gated", *SMALL)
+    assert code == 0
+    assert CHANGED in err.splitlines()[-1]
+    assert err.splitlines()[-1].endswith("now 00000000); --force repeats it.")
+    code, out, _ = run("verify", str(tmp_path / "results"))
+    assert code == 0
+    (line,) = (line for line in out.splitlines() if line.startswith("made with other code: "))
+    assert "linear/ssa+gated/" in line
+    assert CHANGED.removeprefix("made ") in line
+    code, _, err = run("sweep", "--attn", "ssa+gated", *SMALL, "--force")
+    assert (code, "another version" in err) == (0, False)
+    assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
+
+
+@pytest.mark.slow
+def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edit):
+    words = ("train", "--attn", "raw", *SMALL, *WILD)
+    assert "1 of 1 trainings diverged" in run(*words)[2]
+    before = env_of(tmp_path)["finished"], sorted(tmp_path.rglob("env.json"))[0].stat().st_mtime_ns
+    assert "trained again" not in run(*words)[2]
+    assert before[1] == sorted(tmp_path.rglob("env.json"))[0].stat().st_mtime_ns
+    edit("raw")
+    code, _, err = run(*words)
+    assert "diverged with another version of its parts: it is trained again." in err
+    assert {part["name"]: part["sha256"] for part in env_of(tmp_path)["parts"]}["raw"] == "0" * 12
+    assert "trained again" not in run(*words)[2]
+
+
+@pytest.mark.slow
+def test_a_run_from_before_is_not_compared_and_counted(run, tmp_path, edit, monkeypatch):
+    monkeypatch.setattr(environment, "recorded_parts", lambda spec: {})
+    assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
+    edit("ssa")
+    assert "another version" not in run("sweep", "--attn", "ssa", *SMALL)[2]
+    out = run("verify", str(tmp_path / "results"))[1]
+    assert "code not known: 1 runs were made before it was recorded with which code" in out
