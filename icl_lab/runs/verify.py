@@ -33,7 +33,7 @@ class Verification:
 
     @property
     def changes(self) -> list[str]:
-        """What was another version when the run was made, in words: damage it is none."""
+        """Parts and files that were another version when the run was made, in words; that is no damage."""
         whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
         return list(environment.changed_parts(self.run.spec, self.run.folder)) if whole and self.run else []
 

@@ -138,7 +138,8 @@ def _likeliest_student(x: Tensor, y: Tensor, sigma: float) -> tuple[Tensor, Tens
 
     def moved(weights: Tensor, slope: Tensor) -> Tensor:
         gram = torch.einsum("bij,bjd,bje->bide", weights, x, x) + eye
-        return torch.linalg.solve_ex(gram, slope.unsqueeze(3)).result.squeeze(3)
+        step: Tensor = torch.linalg.solve_ex(gram, slope.unsqueeze(3)).result.squeeze(3)
+        return step
 
     def loss(w: Tensor) -> Tensor:
         surprises = surprise(y - w @ x.transpose(1, 2), "student", sigma)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from icl_lab.analyses import per_prompt
+from icl_lab.analyses import per_prompt, publish
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.papers import claims, experiment, folders, verdicts
@@ -116,6 +116,18 @@ def test_numbers_of_another_analysis_version_are_not_mixed(tiny, monkeypatch):
     made = experiment.load("tiny", tiny.files)
     kept = folders.Studies(Finished(made, store, "smoke", ()), made.question(), folders.of("tiny", store, "smoke"))
     assert [kept.place(claim) for claim in made.claims] == [now] * len(made.claims)
+
+
+def test_numbers_of_other_code_of_an_analysis_are_not_mixed(tiny, monkeypatch):
+    """Its version need not be raised."""
+    tiny("--seeds", "2")
+    first = json.loads((tiny.place / "study.json").read_text())
+    assert len(first["code"]) == 12
+    monkeypatch.setattr(publish, "code", lambda name: "0" * 12)
+    said = tiny("--seeds", "3")
+    assert "was found by another version of the analysis 'deviant': its models are asked again." in said
+    assert len(trained(tiny)) == 6
+    assert json.loads((tiny.place / "study.json").read_text())["code"] == "0" * 12
 
 
 def test_until_decided_trains_what_was_not_asked_before(tiny):

@@ -285,7 +285,7 @@ def needles(attn, seed, error):
     return Grid.of(rows, ["depth", "length"], task="needle", preset="lite", spec="0", seed=seed)
 
 
-def test_differences_of_error_rates_lie_between_minus_one_and_one():
+def test_differences_of_error_rates_lie_within_one():
     """Two seeds that differ wildly: Student's t of one degree of freedom reaches far beyond."""
     grids = {
         "softmax": [needles("softmax", k, lambda d, n, k=k: 0.9 * k) for k in (0, 1)],

@@ -48,7 +48,7 @@ def env_of(folder):
 
 
 @pytest.mark.slow
-def test_a_run_keeps_the_code_of_its_parts_and_says_where_it_is_another(run, tmp_path, edit):
+def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     code, out, err = run("sweep", "--attn", "ssa+gated", *SMALL)
     assert code == 0, err
     parts = {(part["kind"], part["name"]): part for part in env_of(tmp_path)["parts"]}

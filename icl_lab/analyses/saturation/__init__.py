@@ -14,7 +14,7 @@ from icl_lab.analyses import per_prompt, registry
 from icl_lab.analyses.factors import FACTORS, check_growth, with_undisturbed
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.saturation import figures, numbers, report
-from icl_lab.analyses.saturation.attention import disturb
+from icl_lab.analyses.saturation.attention import AGAINST, disturb
 from icl_lab.analyses.saturation.patching import healing, patch
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, Scale
@@ -128,7 +128,7 @@ class Saturation(Analysis):
 
     def span(self, task: Task, metric: str) -> float:
         """Returns 1 of rates and of weights; shares that are recovered or healed, and norms, have no end."""
-        if metric in numbers.SUMMARIES or metric in ("largest", "deviant", numbers.AGAINST, "distance"):
+        if metric in numbers.SUMMARIES or metric in ("largest", "deviant", AGAINST, "distance"):
             return 1.0
         return task.worst if metric in numbers.RATES else math.inf
 
