@@ -360,7 +360,8 @@ def parse_spec(data: bytes, path: Path) -> RunSpec:
     except (msgspec.DecodeError, ValueError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; move the folder away.") from error
     try:
-        order = [*next(iter(tasks.build(spec.task).axes.values())), *spec.test.axes]
+        # Not by ``axes``, whose values may take a file of the user's: who lists runs opens none.
+        order = [*tasks.build(spec.task).training, "length", *spec.test.axes]
     except LabError:  # a task that is not here; whoever needs it says so
         return spec
     axes = {axis: spec.test.axes[axis] for axis in order if axis in spec.test.axes}
