@@ -249,7 +249,7 @@ def test_a_small_file_of_endless_rows_is_refused_unread(received, run, monkeypat
     read = parquet.ParquetFile.iter_batches
 
     def short(file, *words):
-        assert file.metadata.num_rows == 1, "it was read"
+        assert file.metadata.num_rows < 200_000, "it was read"
         return read(file, *words)
 
     monkeypatch.setattr(parquet.ParquetFile, "iter_batches", short)
