@@ -202,6 +202,11 @@ def test_what_is_not_there_is_answered_with_the_nearest(tmp_path, monkeypatch):
     assert "neither" in said("a b")
 
 
+def test_a_home_that_is_not_there_is_one_line():
+    with pytest.raises(BadValue, match="~nobody-of-this-name/mine.py: there is no such home folder"):
+        outside.load("~nobody-of-this-name/mine.py")
+
+
 def test_built_in_parts_stay_built_in_when_imported(tmp_path):
     path = write(tmp_path / "mine.py", more="from icl_lab.normalizers.ssa import SSA\n")
     assert normalizers.registry.brought(outside.load(str(path))) == ["mine"]
