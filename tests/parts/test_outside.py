@@ -203,7 +203,7 @@ def test_what_is_not_there_is_answered_with_the_nearest(tmp_path, monkeypatch):
 
 
 def test_a_home_that_is_not_there_is_one_line():
-    with pytest.raises(BadValue, match="~nobody-of-this-name/mine.py: there is no such home folder"):
+    with pytest.raises(BadValue, match=r"~nobody-of-this-name/mine\.py: there is no such home folder"):
         outside.load("~nobody-of-this-name/mine.py")
 
 
