@@ -60,6 +60,16 @@ def test_a_record_names_files_of_its_folder_alone(record, tmp_path, name):
             use(tmp_path / "a")
 
 
+def test_a_table_that_unpacks_without_end_is_damaged(record, tmp_path, monkeypatch):
+    data = b"0" * 1_000_000
+    keep(tmp_path / "a", record().sealed({"x.csv": data}))
+    (tmp_path / "a" / "x.csv.xz").write_bytes(lzma.compress(data))
+    study_folder.verify(tmp_path / "a")
+    monkeypatch.setattr(study_folder, "UNPACKED", 999_999)
+    with pytest.raises(RunFailed, match=r"x\.csv\.xz is damaged"):
+        study_folder.verify(tmp_path / "a")
+
+
 def test_a_record_of_endless_brackets_is_refused(record, tmp_path):
     keep(tmp_path / "a", record())
     deep = b'{"options": ' + b"[" * 200_000 + b"]" * 200_000
