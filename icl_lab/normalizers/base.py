@@ -87,7 +87,7 @@ class Normalizer(nn.Module, ABC):
     reads_tokens: Literal["no", "output", "weights"] = "no"  # which of its methods need ``x``
 
     def __init__(self, site: Site | None = None) -> None:
-        """Of a class without parameters, which needs no constructor of its own."""
+        """Build a normalizer without options; a class that has some defines its own."""
         super().__init__()
 
     @abstractmethod

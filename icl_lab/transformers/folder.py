@@ -51,7 +51,7 @@ class InstalledLayer(Struct, frozen=True):
 
 
 class Installed(Struct, frozen=True):
-    """What a config says beneath ``KEY``: ``attn`` in some layers, by their names, and softmax in the others."""
+    """Description of an installed normalizer, beneath ``KEY``: ``attn`` in some layers, softmax in the others."""
 
     attn: str
     train_tokens: Annotated[int, Meta(ge=1, le=2**40)]

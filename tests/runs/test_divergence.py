@@ -161,7 +161,7 @@ class NanWarp(WarpedScore):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_parts")
-def test_a_loss_that_is_no_number_before_training_names_the_check(run, tmp_path):
+def test_no_number_before_training_names_the_check(run, tmp_path):
     path = tmp_path / "nan_warp.py"
     path.write_text(BROKEN)
     words = ["--import", str(path), "sweep", "--task", "linear", "--attn", "nan-warp", "--preset", "smoke", *options()]
