@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icl_lab import foreign
 from icl_lab.errors import BadValue, RunFailed
 
 if TYPE_CHECKING:
@@ -132,10 +133,7 @@ def signed_line(fields: Mapping[str, object]) -> bytes:
 
 def line_fields(line: bytes) -> dict[str, object]:
     """Returns the fields of a JSON line; raises ``ValueError`` where its checksum, if it has one, is wrong."""
-    try:
-        fields = json.loads(line)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    fields = json.loads(foreign.shallow(line))
     if not isinstance(fields, dict):
         raise ValueError("no JSON object")
     if CHECKSUM in fields and fields[CHECKSUM] != _sum_of(fields):

@@ -135,8 +135,10 @@ def _numeric(cell: str) -> bool:
 
 
 def short(value: float) -> str:
-    """Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k."""
+    """Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k; ``inf`` and ``nan`` as they are."""
     size = abs(value)
+    if not math.isfinite(value):
+        return f"{value:g}"
     if value == 0 or 0.01 <= size < 0.995:
         return f"{value:.2g}"
     if size < 0.01:

@@ -12,7 +12,7 @@ ROOT = Path(icl_lab.__file__).parent
 
 # Lowest floor first: a folder, or a file beside them. Code may import from lower floors and from its own folder.
 FLOORS = (
-    ("errors", "version", "rescale", "progress"),
+    ("errors", "version", "rescale", "progress", "foreign"),
     ("parts",),
     ("rng", "published", "markdown", "grid", "texts", "terms"),
     ("tables", "learned"),
@@ -94,7 +94,7 @@ DOORS = {
 WITHOUT_TORCH = {
     *("errors", "parts", "grid", "figures", "published", "markdown"),
     *("tables", "learned", "progress"),
-    *("files", "evidence"),
+    *("files", "evidence", "foreign"),
 }
 STATISTICS = ROOT / "comparison" / "statistics.py"
 

@@ -7,6 +7,7 @@ several tokens as Kauf and Ivanova 2023 (arXiv 2305.10588) do.
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +19,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from icl_lab import foreign, tasks
 from icl_lab import markdown as md
-from icl_lab import tasks
 from icl_lab.analyses import per_prompt, registry
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
 from icl_lab.comparison.given import Array
@@ -39,6 +40,9 @@ from icl_lab.texts.corpus import Corpus
 
 Pair = tuple[str, str]  # an ungrammatical sentence and the grammatical one, as Zorro's files hold them
 SCORINGS = ("masked", "whole")
+NAME = re.compile(r"\w[\w .+-]*")  # of a paradigm: a metric of tables, and a word of claims
+MEAN = "mean"  # the metric of all paradigms
+CHARACTERS = 2_000  # of a sentence: its memory grows with their square, of a masked one with their cube
 
 
 @registry.add("probe-pairs")
@@ -69,8 +73,10 @@ class ProbePairs(Analysis):
     def check(self, spec: RunSpec) -> None:
         corpus = tasks.require(tasks.build(spec.task), ReadsText).corpus
         for paradigm, pairs in self.paradigms().items():
-            if not known(corpus, pairs):
-                raise BadValue(f"no pair of {paradigm} is made of words that {corpus.name} has.")
+            if (count := len(known(corpus, pairs))) < 2:
+                raise BadValue(
+                    f"{count or 'no'} pair of {paradigm} is made of words that {corpus.name} has; two or more count."
+                )
 
     def prepared(self, runs: Sequence[Run]) -> Self:
         sha = hashlib.sha256(repr(self.paradigms()).encode()).hexdigest()[:12]
@@ -165,23 +171,30 @@ class ProbePairs(Analysis):
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
         """The paradigm that a metric names, or all of them."""
         own = found.own("accuracy", of, seed)
-        return own if metric in ("", "mean") else own.where(metric=metric)
+        return own if metric in ("", MEAN) else own.where(metric=metric)
 
 
 def found(folder: Path) -> list[Path]:
-    """Returns the files of a folder of pairs; raises ``BadValue`` where there is none."""
+    """Returns the files of a folder of pairs; raises ``BadValue`` where there is none, or one has no plain name."""
     files = sorted(folder.glob("*.txt")) if folder.is_dir() else []
     if not files:
         raise BadValue(f"there are no pairs in '{folder}': a folder of files such as Zorro's, paradigm.txt, is read.")
+    if odd := [path.stem for path in files if not NAME.fullmatch(path.stem) or path.stem == MEAN]:
+        raise BadValue(
+            f"{odd[0]!r} in '{folder}' names no paradigm: letters, digits, blanks and _ . + - do, and not '{MEAN}'."
+        )
     return files
 
 
 def read(path: Path) -> list[Pair]:
     """Reads a file of pairs, a sentence a line; raises ``BadValue`` where it is no text or their number is odd."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        text = foreign.read(path, foreign.MOST_TEXT).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadValue(f"{path} cannot be read: {error}.") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if (longest := max(map(len, lines), default=0)) > CHARACTERS:
+        raise BadValue(f"{path} has a sentence of {longest:,} characters, at most {CHARACTERS:,} are scored.")
     if len(lines) % 2 or len(lines) < 4:
         raise BadValue(f"{path} has {len(lines)} sentences: pairs are two each, a bad one and a good one, and several.")
     return list(zip(lines[::2], lines[1::2], strict=True))

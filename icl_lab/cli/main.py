@@ -1,5 +1,6 @@
 """The command line. Commands are imported when they are called, so that ``--help`` answers at once."""
 
+import io
 import os
 import signal
 import sys
@@ -58,8 +59,22 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)
 
 
+def settle_streams() -> None:
+    """Lets standard output and error take every text: closed ones lose it, and what ASCII lacks is written as escapes.
+
+    A closed one is opened on the null device, also lest a file of results gets its number.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
+    settle_streams()
     try:
         words, imports = named(sys.argv[1:])
         for given in imports:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds
+from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds, several_rules
 from icl_lab.errors import BadValue
 from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
 
@@ -83,6 +83,7 @@ seeds_option = click.option(
     "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Seeds 0 to N-1."
 )
 
+seed_option = click.option("--seed", type=click.IntRange(0, 10**9), help="This seed alone, in place of --seeds.")
 draws_option = click.option(
     "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
 )
@@ -167,7 +168,9 @@ crowd_options = together(
 # What names runs.
 run_options = together(
     click.option("--task", required=True, help="See: icl-lab list tasks."),
-    click.option("--attn", "attns", required=True, multiple=True, help="Normalizer; may be given again."),
+    click.option(
+        "--attn", "attns", required=True, multiple=True, callback=several_rules, help="Normalizer; may be given again."
+    ),
     seeds_option,
     draws_option,
     repeat_option,
@@ -178,7 +181,7 @@ run_options = together(
 model_options = together(
     click.option("--run", "places", multiple=True, type=Folder(), help="Folder of a run."),
     click.option("--task", default="", help="See: icl-lab list tasks."),
-    click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again."),
+    click.option("--attn", "attns", multiple=True, callback=several_rules, help="Normalizer; may be given again."),
     seeds_option,
     where_options,
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from icl_lab import tasks
 from icl_lab.errors import RunFailed
 from icl_lab.launch.progress import counted
+from icl_lab.parts.registry import Choice
 from icl_lab.progress import Tick, silent
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
@@ -27,7 +28,10 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False, tick
             states.setdefault(state(run), []).append(run.seed)
         told = "; ".join(f"{_list(seeds)} {word}" for word, seeds in states.items())
         what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
-        yield "  ".join([what, *filter(None, [" ".join(differences(spec))])])
+        # A preset of images of one's own is known once they are opened, and who lists runs opens none.
+        closed = "folder" in dict(Choice.parse(spec.task).options)
+        differs = f"(from {spec.preset}: not known with its images unopened)" if closed else " ".join(differences(spec))
+        yield "  ".join([what, *filter(None, [differs])])
         for run in sorted(runs, key=lambda run: run.seed) if long else ():
             words = bound_words(run), attention_words(run), unlearned_words(run)
             yield f"    seed {run.seed}: {'; '.join(filter(None, words))}"

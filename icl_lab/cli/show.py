@@ -1,5 +1,6 @@
 """Printed summary of a finished run: its grid in brief, its pictures, and its paths."""
 
+import shlex
 from collections.abc import Sequence
 
 from icl_lab import tasks
@@ -9,10 +10,12 @@ from icl_lab.cli.terminal import Terminal
 from icl_lab.evidence.archive import Archive, ArchivedRun
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.progress import say
+from icl_lab.parts import outside
 from icl_lab.runs import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import by_rule
 
+CHECK = "check-part"
 NOISE = "Its errors elsewhere then say nothing of the normalizer: more steps (--set train.steps), or a larger preset?"
 
 
@@ -39,7 +42,9 @@ def close(runs: Sequence[Run]) -> None:
         if len(seeds) > 1:
             out(f"\n{name}, mean ± standard deviation over {len(seeds)} seeds")
             out(summary.spread([run.grid() for run in seeds], task, seeds[0].spec))
-    warn(runs)
+    if broken := warn(runs):
+        out(f"next: {_check(broken[0])}")
+        return
     plain = [name for name, seeds in rules.items() if not seeds[0].swap]
     rivals = plain if len(plain) > 1 else [*plain, "ssa" if plain == ["softmax"] else "softmax"]
     # A comparison needs its baseline.
@@ -47,15 +52,33 @@ def close(runs: Sequence[Run]) -> None:
     out(f"next: {then('compare', {'--attn': rivals, **({'--baseline': baseline[1:]} if baseline else {})})}")
 
 
-def warn(runs: Sequence[Run]) -> None:
-    """Says which normalizers have learned nothing: whoever compares them compares noise."""
+def warn(runs: Sequence[Run]) -> list[str]:
+    """Says which normalizers have learned nothing: whoever compares them compares noise.
+
+    Returns those whose answers are no finite numbers, even in training conditions.
+    """
+    broken = []
     for name, seeds in by_rule(runs).items():
         task = tasks.build(seeds[0].spec.task)
         grids, spec = [run.grid() for run in seeds], seeds[0].spec
         if lacking := summary.left_out(grids[0], task, spec):
             say(f"{name}: whether it learned its task is not known: {lacking}. Add them with --set test.axes.")
         elif reason := summary.unlearned(grids, task, spec):
-            say(f"{name}: {reason}. {NOISE}")
+            diverged = [run.diverged for run in seeds if run.diverged]
+            if any(CHECK not in each for each in diverged):  # which has said what may help
+                say(f"{name}: {reason}.")
+            elif reason != summary.NO_NUMBERS and not diverged:
+                say(f"{name}: {reason}. {NOISE}")
+            else:
+                broken.append(name)
+                say(f"{name}: {reason}; {CHECK} looks for the fault.")
+    return broken
+
+
+def _check(name: str) -> str:
+    """Command that holds a normalizer, that put in for a test where one was, against the contract."""
+    imports = [word for source in outside.loaded() for word in ("--import", source.given)]
+    return f"{program()} {shlex.join([*imports, CHECK, name.rpartition('->')[2]])}"
 
 
 def tell_repeat(runs: Sequence[Run]) -> None:

@@ -72,7 +72,10 @@ def _where(own: dict[str, Any]) -> Where:
 
 
 def _plan(words: dict[str, Any]) -> RunPlan:
-    draws, seeds = words.pop("draws", "ours"), words.pop("seeds")
+    draws, seeds, seed = words.pop("draws", "ours"), words.pop("seeds"), words.pop("seed", None)
+    if seed is not None and seeds > 1:
+        both = f"--seeds {seeds} are the seeds 0 to {seeds - 1}, and --seed {seed} is one"
+        raise click.UsageError(f"{both}: give one of these options.")
     settings = [*words.pop("settings"), *([] if draws == "ours" else [f"draws={draws}"])]
     own = {field.name: words.pop(field.name) for field in fields(RunPlan) if field.name in words}
-    return RunPlan(**own, settings=settings, seeds=range(seeds))
+    return RunPlan(**own, settings=settings, seeds=range(seeds) if seed is None else [seed])

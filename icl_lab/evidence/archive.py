@@ -10,6 +10,7 @@ hold a run, the later one counts. A run is named as its folder is, ``<task>/<att
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ import msgspec
 from filelock import FileLock
 
 import icl_lab
+from icl_lab import foreign
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import checkout_hint, publish, sha256, write, writing
 from icl_lab.progress import Tick, counted, silent
@@ -34,6 +36,8 @@ OWN = "own"
 WEIGHTS = "model.safetensors"
 VARIABLE = "ICL_LAB_EVIDENCE"
 PLACE = Path("results") / "evidence"
+SEEDS = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?(,[0-9]{1,10}(-[0-9]{1,10})?)*")
+MOST_RUNS = 10**6  # of a part
 
 
 class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,8 +181,8 @@ class Archive:
                 for name, file in part.files.items():
                     _checked(self.root / part.name / name, file)
                 tables = _tables(self.root, part)
-                if tables.content() != part.content or _seeds_of(tables.keys) != part.runs:
-                    raise RunFailed(f"{self.root / part.name} is damaged: it holds other runs than {INDEX} says.")
+                if tables.content() != part.content:
+                    raise _other_runs(self.root / part.name)
                 for key in tables.keys:
                     stamps = tables.stamps(key)
                     for name in stamps:
@@ -301,21 +305,36 @@ def _index(root: Path) -> _Index:
 @lru_cache(maxsize=64)
 def _read_index(path: Path, *state: int) -> _Index:
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(foreign.shallow(foreign.read(path, foreign.MOST_TEXT)))
         parts = msgspec.convert(fields["parts"], tuple[ArchivePart, ...])
         sound = fields["seal"] == _seal(parts)
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         sound, parts = False, ()
     if not sound:
         raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}")
+    _check_names(path, parts)
     holders, specs = dict[str, list[ArchivePart]](), dict[str, set[int]]()
     for part in parts:
         for spec, text in part.runs.items():
-            seeds = _expanded(text)
+            seeds = [seed for span in _spans(text) for seed in span]
             specs.setdefault(spec, set()).update(seeds)
             for seed in seeds:
                 holders.setdefault(f"{spec}/seed-{seed}", []).append(part)
     return _Index(parts, holders, specs)
+
+
+def _check_names(path: Path, parts: Iterable[ArchivePart]) -> None:
+    """Raises ``RunFailed`` where an index names what is no part, run, seed or file of an archive."""
+    for part in parts:
+        wrong = [] if foreign.is_plain(part.name) else [part.name]
+        wrong += [spec for spec in part.runs if not foreign.is_key(f"{spec}/seed-0")]
+        wrong += [seeds for seeds in part.runs.values() if not SEEDS.fullmatch(seeds)]
+        wrong += [name for name in part.files if not (_is_table(name) or _is_weights(name))]
+        if not wrong and sum(len(span) for seeds in part.runs.values() for span in _spans(seeds)) > MOST_RUNS:
+            wrong = [f"more than {MOST_RUNS:,} runs"]
+        if wrong:
+            said = f"{wrong[0]!r}, which is no part, run or file of an archive"
+            raise RunFailed(f"{path} names {said}; {checkout_hint(path)}")
 
 
 def _write_index(root: Path, parts: list[ArchivePart]) -> None:
@@ -346,19 +365,28 @@ def _compressed(seeds: list[int]) -> str:
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in spans)
 
 
-def _expanded(text: str) -> list[int]:
+def _spans(text: str) -> list[range]:
     ends = (span.split("-") for span in text.split(","))
-    return [seed for each in ends for seed in range(int(each[0]), int(each[-1]) + 1)]
+    return [range(int(each[0]), int(each[-1]) + 1) for each in ends]
 
 
 def _weights(key: str) -> str:
     return f"weights/{key}.safetensors"
 
 
+def _is_weights(name: str) -> bool:
+    key = name.removeprefix("weights/").removesuffix(".safetensors")
+    return foreign.is_key(key) and name == _weights(key)
+
+
+def _is_table(name: str) -> bool:
+    return foreign.is_plain(name) and name.endswith(".parquet")
+
+
 def _checked(path: Path, file: PartFile) -> bytes:
     """Returns a file of a part; raises ``RunFailed`` where it is missing or has another checksum."""
     try:
-        data = path.read_bytes()
+        data = foreign.read(path)
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}; {checkout_hint(path)}") from error
     if sha256(data) != file.sha256:
@@ -376,7 +404,14 @@ def _read_tables(root: Path, name: str, content: str) -> "Tables":
     from icl_lab.evidence.tables import Tables
 
     part = next(part for part in _index(root).parts if part.name == name)
-    return Tables(root / name, lambda file: _checked(root / name / file, part.files[file]))
+    tables = Tables(root / name, part.files, lambda file: _checked(root / name / file, part.files[file]))
+    if _seeds_of(tables.keys) != part.runs:
+        raise _other_runs(root / name)
+    return tables
+
+
+def _other_runs(folder: Path) -> RunFailed:
+    return RunFailed(f"{folder} is damaged: it holds other runs than {INDEX} says.")
 
 
 def own_studies(results: Path) -> Path:

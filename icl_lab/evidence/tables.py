@@ -9,19 +9,25 @@ byte for byte from these columns is kept as it is, in the column ``other`` of ``
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from icl_lab.errors import RunFailed
+from icl_lab import foreign
+from icl_lab.errors import RunFailed, first_line
 from icl_lab.files import checkout_hint, sha256
+
+if TYPE_CHECKING:
+    from icl_lab.evidence.archive import PartFile
 
 Files = Mapping[str, bytes]  # names below a run's folder -> what they hold
 
@@ -64,35 +70,64 @@ SCHEMAS = {
     "bounds": pa.schema([("key", WORD), *((name.replace(".", "_"), SINGLES) for name in LAST)]),
 }
 TABLES = tuple(SCHEMAS)
+MOST = 2**29  # bytes of a table in memory
+Stamps = dict[str, tuple[int, str]]  # names of files -> size and SHA-256
+# All that the libraries raise on a table, a text or tensors that say something impossible.
+MISFIT = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, OSError),
+    *(csv.Error, msgspec.MsgspecError, pa.ArrowException, SafetensorError),
+)
 
 
 class Tables:
     """The tables of one part; a table is read when something in it is asked for."""
 
-    def __init__(self, folder: Path, read_file: Callable[[str], bytes]) -> None:
-        """``read_file`` returns a file of the part by its name, once it has checked it."""
-        self.folder, self._read_file = folder, read_file
+    def __init__(self, folder: Path, files: "Mapping[str, PartFile]", read_file: Callable[[str], bytes]) -> None:
+        """``read_file`` returns one of the ``files`` of the part by its name, once it has checked it."""
+        self.folder, self._files, self._read_file = folder, files, read_file
         self._tables: dict[str, pa.Table] = {}
-        self._stamps: dict[str, dict[str, tuple[int, str]]] = {}
+        self._stamps: dict[str, Stamps] = {}
         self._shared: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, str]]] = {}
 
     def table(self, name: str) -> pa.Table:
-        """Returns a table; raises ``RunFailed`` where its file is missing or has another checksum."""
+        """Returns a table.
+
+        Raises ``RunFailed`` where its file is missing, has another checksum, columns or rows, or is too large.
+        """
         if name not in self._tables:
-            data = self._read_file(f"{name}.parquet")
-            self._tables[name] = pq.read_table(pa.BufferReader(data), schema=SCHEMAS[name])
+            file = f"{name}.parquet"
+            if file not in self._files:
+                raise self._damaged(f"it has no {file}")
+            data = self._read_file(file)
+            try:
+                self._tables[name] = _table(name, data, self._files[file].rows)
+            except MISFIT as error:
+                raise self._damaged(f"{file}: {first_line(error)}") from None
         return self._tables[name]
 
     @cached_property
     def keys(self) -> dict[str, int]:
-        """The row of each run in the table ``runs``."""
-        return {key: row for row, key in enumerate(self.table("runs")["key"].to_pylist())}
+        """The row of each run in the table ``runs``; raises ``RunFailed`` where a key is none, or there twice."""
+        keys = self.table("runs")["key"].to_pylist()
+        if wrong := [key for key in keys if key is None or not foreign.is_key(key)]:
+            raise self._damaged(f"runs.parquet: {wrong[0]!r} is no run")
+        if len(set(keys)) < len(keys):
+            raise self._damaged("runs.parquet: a run is there twice")
+        return {key: row for row, key in enumerate(keys)}
 
-    def stamps(self, key: str) -> dict[str, tuple[int, str]]:
-        """Size and SHA-256 of each file of a run, once it is put together."""
+    def stamps(self, key: str) -> Stamps:
+        """Size and SHA-256 of each file of a run, once it is put together.
+
+        Raises ``RunFailed`` where a name is that of no file that a run has.
+        """
         if key not in self._stamps:
-            files = json.loads(self._of("files", key))
-            self._stamps[key] = {name: (size, checksum) for name, (size, checksum) in files.items()}
+            try:
+                files = msgspec.json.decode(foreign.shallow(self._of("files", key).encode()), type=Stamps)
+            except MISFIT as error:
+                raise self._damaged(f"files of {key}: {first_line(error)}") from None
+            if wrong := [name for name in files if not _is_file(name)]:
+                raise self._damaged(f"files of {key}: no run has a file {wrong[0]!r}")
+            self._stamps[key] = files
         return self._stamps[key]
 
     def content(self) -> str:
@@ -102,12 +137,17 @@ class Tables:
     def read(self, key: str, name: str) -> bytes:
         """Returns a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
         size, checksum = self.stamps(key)[name]
-        data = self._file(key, name)
-        if (len(data), content_digest(name, data)) != (size, checksum):
-            raise RunFailed(
-                f"{self.folder} is damaged ({key}/{name} has another checksum); {checkout_hint(self.folder)}"
-            )
+        try:
+            data = self._file(key, name)
+            found = len(data), content_digest(name, data)
+        except MISFIT as error:
+            raise self._damaged(f"{key}/{name} cannot be put together: {first_line(error)}") from None
+        if found != (size, checksum):
+            raise self._damaged(f"{key}/{name} has another checksum")
         return data
+
+    def _damaged(self, why: str) -> RunFailed:
+        return RunFailed(f"{self.folder} is damaged ({why}); {checkout_hint(self.folder)}")
 
     def _file(self, key: str, name: str) -> bytes:
         place, _, base = name.rpartition("/")
@@ -124,7 +164,7 @@ class Tables:
         return self.table("runs")[column][self.keys[key]].as_py()
 
     def _layout(self, key: str) -> dict[str, Any]:
-        return dict(json.loads(self._of("layout", key)))
+        return dict(json.loads(foreign.shallow(self._of("layout", key).encode())))
 
     def _rows(self, table: str, key: str, place: str = "") -> pa.Table:
         start, count = self._layout(key)[f"{table}:{place}"][:2]
@@ -174,6 +214,46 @@ class Tables:
         return save(
             {name: np.array(row[name.replace(".", "_")], dtype=np.float32).reshape(shapes[name]) for name in shapes}
         )
+
+
+def _table(name: str, data: bytes, rows: int) -> pa.Table:
+    """A table of Parquet with its own columns and so many rows; raises ``ValueError`` where it is another."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    if not file.schema_arrow.equals(SCHEMAS[name]):
+        raise ValueError("it has other columns")
+    if file.metadata.num_rows != rows:
+        raise ValueError(f"it has {file.metadata.num_rows:,} rows, not {rows:,}")
+    _check_size(file.metadata)
+    # A text that the file holds once may fill a column: few rows are read at a time, and what they take is summed.
+    texts = {field.name for field in SCHEMAS[name] if field.type == pa.string() or pa.types.is_map(field.type)}
+    longest = sum(size for column, size in _sizes(file.metadata) if column.split(".")[0] in texts)
+    read, taken = list[pa.RecordBatch](), 0
+    for batch in file.iter_batches(max(1, min(rows, MOST // (1 + longest)))):
+        read, taken = [*read, batch], taken + batch.nbytes
+        if taken > MOST:
+            raise ValueError(f"it takes more than {MOST:,} bytes of memory")
+    return pa.Table.from_batches(read, SCHEMAS[name])
+
+
+def _check_size(footer: pq.FileMetaData) -> None:
+    """Raises ``ValueError`` where the footer of a table announces more than fits into ``MOST`` bytes of memory."""
+    if (size := sum(size for _, size in _sizes(footer))) > MOST:
+        raise ValueError(f"it takes {size:,} bytes of memory, at most {MOST:,} are read")
+
+
+def _sizes(footer: pq.FileMetaData) -> Iterator[tuple[str, int]]:
+    """Path of each column of each group of rows, and its bytes: as stored and not compressed, and 8 for each value."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for column in (group.column(number) for group in groups for number in range(group.num_columns)):
+        yield column.path_in_schema, column.total_uncompressed_size + 8 * column.num_values
+
+
+def _is_file(name: str) -> bool:
+    """True if a run may have a file of this name in its tables: of its own, or of a test with another normalizer."""
+    place, _, base = name.rpartition("/")
+    if place:
+        return place.startswith("swap-") and foreign.is_plain(place) and base in (GRID, ERRORS)
+    return base in (SPEC, ENV, GRID, HISTORY, ERRORS, READ_OUT)
 
 
 def errors_file(errors: np.ndarray, labels: Mapping[str, np.ndarray]) -> bytes:
@@ -236,11 +316,24 @@ def content_digest(name: str, data: bytes) -> str:
 
 
 def encoded(runs: Mapping[str, Files]) -> dict[str, bytes]:
-    """Returns the files of a part that holds these runs, by their keys: a Parquet file for each table."""
+    """Returns the files of a part that holds these runs, by their keys: a Parquet file for each table.
+
+    Raises ``RunFailed`` where no run is called so or has such a file, and where they are more than one part can hold.
+    """
     made = _Builder()
     for key, files in runs.items():
+        if wrong := [name for name in files if not _is_file(name)] or [""] * (not foreign.is_key(key)):
+            raise RunFailed(f"{key}/{wrong[0]} is not taken into the evidence: it is no file of a run.")
         made.add(key, files)
-    return {f"{name}.parquet": _parquet(pa.Table.from_pydict(made.columns[name], SCHEMAS[name])) for name in TABLES}
+    tables = {name: _parquet(pa.Table.from_pydict(made.columns[name], SCHEMAS[name])) for name in TABLES}
+    for name, data in tables.items():
+        try:
+            _check_size(pq.read_metadata(pa.BufferReader(data)))
+        except ValueError as error:
+            raise RunFailed(
+                f"the table of {name} is too large for one part ({error}); add fewer runs at a time."
+            ) from None
+    return {f"{name}.parquet": data for name, data in tables.items()}
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -1,6 +1,5 @@
 """A causal language model on disk, with its tokenizer."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from icl_lab.errors import BadValue, first_line
+from icl_lab.errors import BadValue, LabError, first_line
 from icl_lab.language.disk import MADE_BY, OnDisk
 from icl_lab.normalizers.base import Normalizer
 
@@ -110,7 +109,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
     disk = OnDisk(Path(place))
     if not disk.there:
         raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
-    config = {} if disk.packed else json.loads((disk.place / "config.json").read_text())
+    config = {} if disk.packed else folder.stored_config(disk.place / "config.json", "a model")
     silence: Any = transformers.utils.logging
     silence.set_verbosity_error()
     silence.disable_progress_bar()
@@ -123,7 +122,9 @@ def read(place: str, device: torch.device) -> LanguageModel:
                 disk.folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **disk.more
             )
             missing = sorted(found["missing_keys"])
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except LabError:
+        raise
+    except Exception as error:  # of a config or weights that are none, transformers raises whatever it meets
         raise BadValue(f"{place} cannot be read as a causal language model: {first_line(error)}") from None
     if missing:
         raise BadValue(

@@ -60,6 +60,8 @@ class RunPlan:
         draws = "" if self.draws == "ours" else self.draws
         said = {"swap": self.swap, "draws": draws, **more, "force": where.force}
         seeds = max(self.seeds) + 1
+        if verb in ("sweep", "train") and len(self.seeds) == 1 and seeds > 1:
+            seeds, said = 1, {"seed": str(self.seeds[0]), **said}
         return command.trains(verb, self.task, self.attns, self.preset, self.changes, seeds, where.root, **said)
 
 

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from icl_lab import tasks
+from icl_lab import foreign, tasks
 from icl_lab.errors import BadValue, UnknownName, brief
 from icl_lab.files import publish
 from icl_lab.grid import Grid
@@ -113,8 +113,8 @@ class WandB(Tracker):
 
     def there(self) -> dict[str, int]:
         self.note = self.folder / "noted" / self.module / self.project / f"{self.name}.json"
-        with suppress(OSError, ValueError):
-            return dict(json.loads(self.note.read_bytes()))
+        with suppress(OSError, ValueError, TypeError):
+            return dict(json.loads(foreign.shallow(foreign.read(self.note, foreign.MOST_TEXT))))
         return {}
 
     def open(self) -> Any:

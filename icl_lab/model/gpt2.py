@@ -230,15 +230,16 @@ class GPT2(nn.Module):
         if not isinstance(tokens, Tensor):
             raise BadValue(f"A model reads a Prompt or a tensor of tokens, not {type(tokens).__name__}.")
         words, width, weight = self.reading.vocabulary, self.reading.width, self.read_in.weight
+        fits = tokens.numel() > 0 and not tokens.is_complex() and not tokens.is_meta
         if words:
             wanted = f"(b, t) of whole numbers from 0 to {words - 1}"
-            fits = (
-                tokens.ndim == 2 and not tokens.is_floating_point() and bool(((tokens >= 0) & (tokens < words)).all())
-            )
+            fits = fits and tokens.ndim == 2 and not tokens.is_floating_point()
+            fits = fits and bool(((tokens >= 0) & (tokens < words)).all())
         else:
-            wanted, fits = f"(b, t, {width}) of numbers", tokens.ndim == 3 and tokens.shape[2] == width
+            wanted, fits = f"(b, t, {width}) of numbers", fits and tokens.ndim == 3 and tokens.shape[2] == width
         if not fits:
-            raise BadValue(f"This model reads tokens {wanted}, not {tuple(tokens.shape)} of {tokens.dtype}.")
+            found = f"{tuple(tokens.shape)} of {tokens.dtype}" + " without values" * tokens.is_meta
+            raise BadValue(f"This model reads tokens {wanted}, not {found}.")
         return tokens.to(weight.device if words else weight)
 
     def places(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:

@@ -90,6 +90,8 @@ class Recorder:
 
     def __init__(self, patch: Mapping[str, Patch], only: Sequence[str]) -> None:
         self._patch, self._only = patch, [only] if isinstance(only, str) else only
+        if odd := [name for name in (*self._patch, *self._only) if not isinstance(name, str)]:
+            raise BadValue(f"An activation is called by a name such as 'layers.0.heads', not by {odd[0]!r}.")
         self._names: list[str] = []
         self._kept: dict[str, Tensor] = {}
 
@@ -113,8 +115,10 @@ class Recorder:
 def _patched(name: str, own: Tensor, patch: Patch) -> Tensor:
     """Returns what is put in the place of an activation: the very same tensor where nothing changes."""
     new = patch(own.clone()) if callable(patch) else patch
-    if not isinstance(new, Tensor) or new.shape != own.shape:
-        found = f"{tuple(new.shape)}" if isinstance(new, Tensor) else f"no tensor but {type(new).__name__}"
+    if not isinstance(new, Tensor) or new.shape != own.shape or new.is_complex() or new.is_meta:
+        found = f"no tensor but {type(new).__name__}"
+        if isinstance(new, Tensor):
+            found = f"{tuple(new.shape)}" + " of complex numbers" * new.is_complex() + " without values" * new.is_meta
         raise BadValue(f"The activation '{name}' is {tuple(own.shape)}, and its patch is {found}.")
     # A tensor that is to get a gradient is used as it is, even if it holds the activation's own values.
     trained = isinstance(patch, Tensor) and patch.requires_grad

@@ -86,6 +86,10 @@ class Normalizer(nn.Module, ABC):
     finishes: bool = False  # ``output`` changes the sum of values
     reads_tokens: Literal["no", "output", "weights"] = "no"  # which of its methods need ``x``
 
+    def __init__(self, site: Site | None = None) -> None:
+        """Build a normalizer without options; a class that has some defines its own."""
+        super().__init__()
+
     @abstractmethod
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 import icl_lab
-from icl_lab import tasks
+from icl_lab import foreign, tasks
 from icl_lab.analyses.frame import SHIFTS, AnyAnalysis
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import printed, registration
@@ -85,12 +85,10 @@ def load(name: str, folder: Path) -> Experiment:
         if not path.is_file():
             raise UnknownName("experiment", name, names(folder))
         require(path.stat().st_size <= BYTES, f"{path}: an experiment has at most {BYTES:,} bytes", path.stat().st_size)
-        data = path.read_bytes()
-        made = msgspec.toml.decode(data, type=Experiment)
+        data = foreign.read(path)
+        made = msgspec.toml.decode(foreign.shallow(data), type=Experiment)
     except (msgspec.DecodeError, ValueError) as error:  # the latter: the encoding, or a number of thousands of digits
         raise BadValue(f"{path}: {error}.") from None
-    except RecursionError:
-        raise BadValue(f"{path}: brackets are nested too deeply to be read.") from None
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror or error}.") from None
     names_of = [variant.name for variant in made.variants]

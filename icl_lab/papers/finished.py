@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from icl_lab import tasks
+from icl_lab import foreign, tasks
 from icl_lab.comparison import outside
 from icl_lab.comparison.outside import Outside
 from icl_lab.errors import LabError
@@ -121,7 +121,7 @@ class Finished:
     def _first_finished(self, run: Run) -> str:
         """Time at which a training of this specification and seed first ended; empty where it is not known."""
         held = None if self.store.archive is None else self.store.archive.run(run.key)
-        versions = [json.loads(env) for env in held.versions(ENVIRONMENT)] if held is not None else []
+        versions = [json.loads(foreign.shallow(env)) for env in held.versions(ENVIRONMENT)] if held is not None else []
         times = [str(env["finished"]) for env in (*versions, run.env()) if env.get("finished")]
         return min(times, key=_moment, default="")
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.files import sha256
 from icl_lab.papers.schema import Claim
@@ -90,7 +91,8 @@ def table(files: Path) -> str:
     writer.writerow(COLUMNS)
     for path in sorted(files.glob("*.toml")):
         versions = list(history(path))
-        for claim in dict.fromkeys(_digest(claim) for claim in tomllib.loads(path.read_text()).get("claims", [])):
+        made = tomllib.loads(foreign.shallow(foreign.read(path)))
+        for claim in dict.fromkeys(_digest(claim) for claim in made.get("claims", [])):
             if since := registered_in(claim, versions):
                 writer.writerow([path.stem, claim, since.commit, since.time])
     return text.getvalue()
@@ -112,8 +114,8 @@ def history(path: Path) -> Iterator[Version]:
     for line in log.splitlines():
         commit, time = line.split()
         try:
-            made = tomllib.loads(_git(path.parent, "show", f"{commit}:./{path.name}"))
-        except (RunFailed, tomllib.TOMLDecodeError):  # removed in this commit, or committed broken: it makes no claim
+            made = tomllib.loads(foreign.shallow(_git(path.parent, "show", f"{commit}:./{path.name}").encode()))
+        except (RunFailed, ValueError):  # removed in this commit, or committed broken: it makes no claim
             made = {}
         try:
             digests = frozenset(_digest(claim) for claim in made.get("claims", []))

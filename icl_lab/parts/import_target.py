@@ -26,7 +26,10 @@ def resolved(given: str) -> str:
     Raises ``BadValue`` with the nearest names where there is no such file or module.
     """
     if is_path(given):
-        path = Path(given).expanduser().resolve()
+        try:
+            path = Path(given).expanduser().resolve()
+        except RuntimeError:  # nobody is called so, or whoever runs this has no home
+            raise BadValue(f"--import {given}: there is no such home folder.") from None
         if not path.exists():
             raise BadValue(f"--import {given}: there is no such file. {_neighbours(path)}")
         if path.is_dir() and not (path / "__init__.py").exists():

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from safetensors.torch import save
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import ArchivedRun
 from icl_lab.files import PACKED, remove_stale, replace_folder, restore_folder, staged_prefix
@@ -61,7 +62,7 @@ def swapped_run(run: Run, place: Path) -> Run:
     if (place / REPAIRING).exists() and not (place / "grid.csv").exists():
         return run.swapped((place / REPAIRING).read_text())
     try:
-        name = model_name(Grid.read(place / "grid.csv"))
+        name = model_name(Grid.read(foreign.read(place / "grid.csv").decode()))
     except (OSError, ValueError, KeyError) as error:
         raise RunFailed(f"{place / 'grid.csv'} cannot be read: {error}; {WAY_OUT}.") from error
     swap = name.rpartition("->")[2]

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Callable, Iterator, Mapping
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.grid import Grid
 from icl_lab.progress import Tick, counted, silent
@@ -37,7 +38,7 @@ def swaps(run: Run) -> list[str]:
     found = set()
     for path in run.folder.glob("swap-*/grid.csv"):
         try:
-            found.add(_tested(path.read_bytes()))
+            found.add(_tested(foreign.read(path)))
         except OSError:
             found.add("")
     return sorted(found - {""})

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from icl_lab import foreign
 from icl_lab.errors import LabError
 from icl_lab.files import publish
 from icl_lab.model.gpt2 import GPT2
@@ -96,7 +97,7 @@ def remove(folder: Path) -> None:
 def unpacked(path: Path) -> dict[str, Any] | None:
     """Returns what a checkpoint holds; None where its bytes are not those that were written."""
     try:
-        data = path.read_bytes()
+        data = foreign.read(path)
         if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:
             return None
         return dict(torch.load(io.BytesIO(data[SUM:]), weights_only=True, map_location="cpu"))

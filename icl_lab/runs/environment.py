@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from icl_lab import normalizers, tasks
+from icl_lab import foreign, normalizers, tasks
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.model import positions
 from icl_lab.parts.registry import Choice, Registry
@@ -190,7 +190,7 @@ def _stored(folder: Path) -> list[dict[str, str]]:
 
 def _env(folder: Path) -> Mapping[str, Any]:
     try:
-        env = json.loads((folder / "env.json").read_text())
+        env = json.loads(foreign.shallow(foreign.read(folder / "env.json", foreign.MOST_TEXT)))
     except (OSError, ValueError):  # whoever needs the file for its own sake says what is wrong with it
         return {}
     return env if isinstance(env, dict) else {}

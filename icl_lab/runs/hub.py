@@ -10,7 +10,8 @@ from icl_lab import markdown as md
 from icl_lab.errors import BadValue, RunFailed, first_line
 from icl_lab.files import check_new, replace_folder
 from icl_lab.runs import card, manifest
-from icl_lab.runs.run import Run
+from icl_lab.runs.manifest import WAY_OUT
+from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run
 
 Kind = Literal["model", "dataset"]
 CELLS = "cells.parquet"
@@ -35,11 +36,17 @@ COLUMNS = {  # of the table of all cells, beside the axes of the tasks
 def of_run(run: Run, name: str = "") -> dict[str, bytes]:
     """Files of a run's repository, which is called ``name``: what its manifest names, and the model card.
 
-    Raises ``RunFailed`` where the run is not finished, its weights are not kept, or a file is damaged.
+    Raises ``RunFailed`` where the run is not finished, its weights are not kept, a file is damaged, or the manifest is
+    missing or names what no run has. A link is no file of the run: what it leads to may be nobody else's business.
     """
     if not run.finished:
         raise RunFailed(f"{run.folder} is not finished; the same command goes on with it.")
-    text, named = card.text(run), manifest.read(run.folder) or {}
+    text, named = card.text(run), manifest.read(run.folder)
+    if named is None:
+        raise RunFailed(f"{run.folder / manifest.NAME} is missing, which names the files to publish; {WAY_OUT}.")
+    for file in (manifest.NAME, *named):
+        if file not in (manifest.NAME, SPEC, *TRAINED, *MEASURED) or (run.folder / file).is_symlink():
+            raise RunFailed(f"{run.folder / file} is not published: it is a link, or no file that a run has.")
     place = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir results/runs/{run.key}")
     how = f"\nThe files are the folder of a run; {place} puts it where the lines above look.\n"
     return {

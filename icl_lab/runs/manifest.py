@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.files import publish, sha256
 
@@ -32,15 +33,20 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(folder: Path) -> dict[str, Stamp] | None:
-    """Returns the stamps of a folder's files; None without a manifest; raises ``RunFailed`` where that is damaged."""
+    """Returns the stamps of a folder's files; None without a manifest.
+
+    Raises ``RunFailed`` where it is damaged, or names what is no file of the folder itself.
+    """
     path = folder / NAME
     try:
-        data = path.read_bytes()
-        stamps = msgspec.json.decode(data, type=dict[str, Stamp])
+        data = foreign.read(path, foreign.MOST_TEXT)
+        stamps = msgspec.json.decode(foreign.shallow(data), type=dict[str, Stamp])
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise RunFailed(f"{path} is damaged or edited: {error}; {WAY_OUT}.") from None
+    if outside := [name for name in stamps if not foreign.is_plain(name)]:
+        raise RunFailed(f"{path} names '{outside[0]}', which is no file of its folder; {WAY_OUT}.")
     if _written(stamps) != data:
         raise RunFailed(f"{path} is damaged or edited (it was not written like this); {WAY_OUT}.")
     return stamps
@@ -96,7 +102,8 @@ def compare(path: Path, stamp: Stamp | None, data: bytes | None) -> None:
 def _checksum_in_env(folder: Path) -> object:
     path = folder / "env.json"
     try:
-        return dict(json.loads(path.read_bytes())).get("model_sha256")
+        data = foreign.read(path, foreign.MOST_TEXT)
+        return dict(json.loads(foreign.shallow(data))).get("model_sha256")
     except (OSError, TypeError, ValueError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.runs import run_files
 from icl_lab.runs.lock import Say
@@ -40,7 +41,8 @@ def same_model(files: RunFiles, env: Mapping[str, Any]) -> bool:
     """True if a stored run was measured with the very model that an ``env.json`` is about."""
     if (data := files.find("env.json")) is None:
         return False
-    return bool(json.loads(data).get("model_sha256") == env.get("model_sha256"))
+    held = json.loads(foreign.shallow(data))
+    return isinstance(held, dict) and held.get("model_sha256") == env.get("model_sha256")
 
 
 def _alike(run: Run, say: Say) -> Iterator[RunFiles]:

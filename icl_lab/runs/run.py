@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from icl_lab import tasks
+from icl_lab import foreign, tasks
 from icl_lab.errors import Diverged, LabError, RunFailed
 from icl_lab.files import publish, sha256, writing
 from icl_lab.grid import Grid
@@ -47,6 +47,9 @@ REPAIRING = ".repairing"  # from when what is damaged is removed until it is mad
 DIVERGED = "diverged"  # of env.json: why there is no model
 TRAINED = ("history.csv", "env.json", WEIGHTS)
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
+
+# All that parsers and torch raise on a text or on tensors that say something impossible.
+MISFIT = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, SafetensorError)
 
 Content = TypeVar("Content")
 
@@ -267,7 +270,7 @@ class Run:
 
     def env(self) -> dict[str, Any]:
         """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
-        return self._decoded("env.json", lambda data: dict(json.loads(data)))
+        return self._decoded("env.json", lambda data: dict(json.loads(foreign.shallow(data))))
 
     def history(self) -> list[dict[str, float]]:
         """Returns the rows of ``history.csv``."""
@@ -334,14 +337,14 @@ class Run:
     def _decoded(self, name: str, decode: Callable[[bytes], Content], data: bytes | None = None) -> Content:
         try:
             return decode(self.read(name) if data is None else data)
-        except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+        except MISFIT as error:
             raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
 
 
 def read_spec(path: Path) -> RunSpec:
     """Reads the file of a specification; raises ``RunFailed`` where it cannot be read or is none."""
     try:
-        return parse_spec(path.read_bytes(), path)
+        return parse_spec(foreign.read(path, foreign.MOST_TEXT), path)
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}; move the folder away.") from error
 
@@ -353,11 +356,12 @@ def parse_spec(data: bytes, path: Path) -> RunSpec:
     repeated from the file has the same rows in the same order.
     """
     try:
-        spec = msgspec.json.decode(data, type=RunSpec)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        spec = msgspec.json.decode(foreign.shallow(data), type=RunSpec)
+    except (msgspec.DecodeError, ValueError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; move the folder away.") from error
     try:
-        order = [*next(iter(tasks.build(spec.task).axes.values())), *spec.test.axes]
+        # Not by ``axes``, whose values may take a file of the user's: who lists runs opens none.
+        order = [*tasks.build(spec.task).training, "length", *spec.test.axes]
     except LabError:  # a task that is not here; whoever needs it says so
         return spec
     axes = {axis: spec.test.axes[axis] for axis in order if axis in spec.test.axes}

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from safetensors.torch import save
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.files import sha256
 from icl_lab.model.gpt2 import GPT2
@@ -76,7 +77,7 @@ class RunFolder:
 
     def _bytes(self, name: str) -> bytes | None:
         try:
-            return (self.path / name).read_bytes()
+            return foreign.read(self.path / name)
         except FileNotFoundError:
             return None
         except OSError as error:  # another user's file, or a folder in its place

@@ -150,6 +150,8 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
         reason, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`")
         asked = next((f" (got '{value}')" for path, value in settings.items() if field and path.startswith(field)), "")
+        if asked and (words := _wanted(field)):
+            reason = f"it takes {words}"
         raise BadValue(f"{field or 'the specification'}: {reason}{asked}.") from None
     wider = {
         axis: value for axis, value in made.train.shift.items() if value != training[axis]
@@ -200,8 +202,24 @@ def _read(path: str, text: str, old: object) -> Any:
         except ValueError:
             finite = False
         if not finite:
-            raise BadValue(f"--set {path}: it takes a finite number, got '{text}'.")
+            raise BadValue(f"--set {path}: it takes {_wanted(path) or 'a finite number'}, got '{text}'.")
     return text
+
+
+def _wanted(path: str) -> str:
+    """Values of a field in words, such as "a whole number of at least 1"; empty where they are not numbers."""
+    kind: Any = msgspec.inspect.type_info(RunSpec)
+    for name in path.split("."):
+        kind = next((field.type for field in getattr(kind, "fields", ()) if field.name == name), None)
+    if isinstance(kind, msgspec.inspect.BoolType):
+        return "yes or no"
+    if not isinstance(kind, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+        return ""
+    bounds = {"above": kind.gt, "of at least": kind.ge, "below": kind.lt, "of at most": kind.le}
+    said = " and ".join(f"{words} {bound:,}" for words, bound in bounds.items() if bound is not None)
+    return f"{'a whole' if isinstance(kind, msgspec.inspect.IntType) else 'a finite'} number {said}".strip().replace(
+        "and of", "and"
+    )
 
 
 def check(spec: RunSpec, task: Task) -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from icl_lab import foreign
 from icl_lab.files import publish, writing
 
 NAME = ".at-work.json"
@@ -53,6 +54,7 @@ def report_status(folder: Path) -> Iterator[Callable[[Stage, int, int], None]]:
 def read_status(folder: Path) -> Status | None:
     """Status of a run; None where there is none, or none that can be read."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Status)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):  # nobody is at work, or it is of another version
+        data = foreign.read(folder / NAME, foreign.MOST_TEXT)
+        return msgspec.json.decode(foreign.shallow(data), type=Status)
+    except (OSError, ValueError, msgspec.DecodeError):  # nobody is at work, or it is of another version
         return None

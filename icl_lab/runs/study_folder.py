@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from filelock import FileLock
 
+from icl_lab import foreign
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, sha256, writing
 from icl_lab.parts.registry import filename
@@ -31,6 +32,7 @@ TAKEN = (
     *("runs", "evidence", "experiments", "bench", "costs", "functions"),
     *("torture", "finetuned", "benchmarks", "prompted", "tracked"),
 )
+UNPACKED = 2**30  # bytes of a compressed table, once it is unpacked
 LONGEST = 200  # bytes of a name: files beside it are named after it
 
 
@@ -155,13 +157,15 @@ def read(folder: Path) -> StudyRecord | None:
     if not path.exists():
         return None
     try:
-        data = path.read_bytes()
-        study = msgspec.json.decode(data, type=StudyRecord)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        data = foreign.read(path, foreign.MOST_TEXT)
+        study = msgspec.json.decode(foreign.shallow(data), type=StudyRecord)
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
     bare = msgspec.structs.replace(study, seal="")
     if study.seal and (study.seal != sha256(bare.json()) or study.json() != data):
         raise RunFailed(f"{path} is damaged or edited; name another folder with --name, or use --force.")
+    if outside := [name for name in study.files if not foreign.is_plain(name)]:
+        raise RunFailed(f"{path} names '{outside[0]}', which is no file of its folder.")
     return study
 
 
@@ -247,11 +251,11 @@ def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
 
 def _sum(path: Path, packed: bool) -> str:
     try:
-        data = path.read_bytes()
-        content = lzma.decompress(data) if packed else data
-    except (OSError, lzma.LZMAError) as error:
+        data = foreign.read(path)
+        content = lzma.LZMADecompressor().decompress(data, UNPACKED + 1) if packed else data
+    except (OSError, EOFError, lzma.LZMAError) as error:
         return str(error)
-    return sha256(content)
+    return sha256(content) if not packed or len(content) <= UNPACKED else "too large"
 
 
 def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:

@@ -21,6 +21,7 @@ REPEATS_DIFFER = (
     "Another machine or library rounds differently, and training amplifies rounding; so one seed moves, and what holds "
     "is what several seeds agree on (--seeds 3)."
 )
+NO_NUMBERS = "not learned: in training conditions its answers are no finite numbers"
 GATE = 0.25  # of the way from the best reference of all to the best that reads no example: from here on, not learned
 REFERENCE = "reference:"  # before the name of a predictor that is no model
 
@@ -120,6 +121,8 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     known = [error for error in found if error is not None]
     if not known or has_learned(known):
         return ""
+    if math.isinf(_middle(known)):
+        return NO_NUMBERS
     trivial, others = _references(at_home(grids, task, spec), task)
     reads_none, best = (min(each, key=each.__getitem__, default="") for each in (trivial, others))
     least = f"{best}, {others[best]:.2g}" if others else "0"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
 from icl_lab.files import CHECKSUM, line_fields
@@ -171,7 +172,7 @@ def _check_files(folder: Path) -> bool:
     for name, stamp in (stamps or {}).items():
         path = folder / name
         try:
-            data = path.read_bytes()
+            data = foreign.read(path)
         except FileNotFoundError:
             # Weights take most of the room, and are trained again where they are wanted.
             if not finished or name == WEIGHTS:
@@ -198,7 +199,7 @@ def _answers(path: Path) -> Verification:
     """The record of a prompted model's answers; a last line that was cut short is written anew by the next command."""
     kind = "answers of a prompted model"
     try:
-        data = path.read_bytes()
+        data = foreign.read(path)
         whole = data[: data.rfind(b"\n") + 1].splitlines()
         signed = [CHECKSUM in line_fields(line) for line in whole]
     except (OSError, ValueError) as reason:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from icl_lab import foreign as elsewhere
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import restore_folder, staging, swap_folder, writing
 
@@ -39,7 +40,7 @@ def foreign(out: Path) -> list[str]:
     if not out.exists():
         return []
     try:
-        known = set(json.loads((out / MARK).read_text())["files"])
+        known = set(json.loads(elsewhere.shallow(elsewhere.read(out / MARK, elsewhere.MOST_TEXT)))["files"])
     except (OSError, ValueError, KeyError, TypeError):  # none, or none of ours: then nothing is
         known = set()
     there = (path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir())

@@ -2,7 +2,13 @@
 
 import hashlib
 import importlib.util
+import io
+import lzma
+import struct
+import tokenize
+import warnings
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -10,15 +16,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from icl_lab import foreign
 from icl_lab.errors import BadValue, first_line
 from icl_lab.rng import stream
 
 EACH = 5  # of a class: one in so many images is held out, where no file says which
 KINDS = (".png", ".jpg", ".jpeg")
+DECODERS = ("PNG", "JPEG")  # others start programs (PostScript), whatever a file is called
 MOST = 2**31  # numbers of all images: they are held in memory
+PIXELS = 2**24  # of an image
+BYTES = 2**26  # of its file
+# All that Pillow raises on bytes that are no image, and what numpy and zipfile raise on those that are no archive.
+MISFIT = (
+    *(OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError, EOFError),
+    *(NotImplementedError, RuntimeError, MemoryError, Image.DecompressionBombError),
+    *(struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tokenize.TokenError),
+)
 CLASSES = 10_000
 HALVES = ("train", "test")  # of an .npz file
 DIGITS = "the digits of scikit-learn"
@@ -115,14 +131,12 @@ def _folder(place: Path) -> Pictures:
     every = [(label, path) for label, (_, inside) in enumerate(found) for path in inside]
     digest, read = hashlib.sha256(), list[Image.Image]()
     for label, path in every:
-        data = path.read_bytes()
+        data = foreign.read(path, BYTES)
         digest.update(f"{found[label][0]}/{path.name}/{len(data)}/".encode() + data)
-        read.append(_image(path))
+        read.append(_image(path, data, len(every)))
         if read[-1].size != read[0].size:
             (w, h), (columns, rows) = read[-1].size, read[0].size
             raise BadValue(f"{path} has {h} x {w} pixels and {every[0][1]} has {rows} x {columns}: make them one size.")
-        if len(every) * 3 * read[0].width * read[0].height > MOST:
-            raise BadValue(f"{place} has too many pixels: images are held in memory, at most {MOST:,} numbers.")
     grey = all(image.mode in ("1", "L") for image in read)
     arrays = [np.asarray(image.convert("L" if grey else "RGB")).reshape(*image.size[::-1], -1) for image in read]
     images = np.ascontiguousarray(np.stack(arrays).transpose(0, 3, 1, 2))
@@ -130,12 +144,21 @@ def _folder(place: Path) -> Pictures:
     return _split(str(place), digest.hexdigest(), [name for name, _ in found], images, labels)
 
 
-def _image(path: Path) -> Image.Image:
-    """An image with its pixels read; raises ``BadValue`` where they cannot be."""
+def _image(path: Path, data: bytes, count: int) -> Image.Image:
+    """One of ``count`` images; raises ``BadValue`` where it is no PNG or JPEG, or all would take too much memory."""
     try:
-        with Image.open(path) as image:
-            image.load()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
+            image = Image.open(io.BytesIO(data), formats=DECODERS)
+        if (pixels := image.width * image.height) > min(PIXELS, MOST // (3 * count)):
+            raise ValueError(
+                f"it has {pixels:,} pixels, at most {PIXELS:,} are read; all {count:,} images are held in memory, "
+                f"at most {MOST:,} numbers"
+            )
+        image.load()
+    except UnidentifiedImageError:
+        raise BadValue(f"{path} is no image that can be read: it is neither PNG nor JPEG.") from None
+    except MISFIT as error:
         raise BadValue(f"{path} is no image that can be read: {first_line(error)}.") from None
     if image.mode.startswith(("I", "F")):
         raise BadValue(f"{path} has more than 8 bits a pixel: save it with 8.")
@@ -143,18 +166,20 @@ def _image(path: Path) -> Image.Image:
 
 
 def _npz(place: Path) -> Pictures:
+    names = [f"{array}_{half}" for half in HALVES for array in ("x", "y")]
     try:
         with zipfile.ZipFile(place) as archive:
             size = sum(each.file_size for each in archive.infolist())
         if size > MOST:
             raise BadValue(f"{place} holds {size:,} bytes; images are held in memory, at most {MOST:,}.")
-        with np.load(place, allow_pickle=False) as stored:
-            names = [f"{array}_{half}" for half in HALVES for array in ("x", "y")]
+        data = foreign.read(place, MOST)
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             if missing := [name for name in names if name not in stored]:
                 raise BadValue(f"{place} lacks {', '.join(missing)}: it takes {', '.join(names)}.")
-            training, held_out = (_labelled(place, half, stored[f"x_{half}"], stored[f"y_{half}"]) for half in HALVES)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {name: np.asanyarray(stored[name]) for name in names}
+    except MISFIT as error:
         raise BadValue(f"{place} is no .npz file that can be read: {first_line(error)}.") from None
+    training, held_out = (_labelled(place, half, arrays[f"x_{half}"], arrays[f"y_{half}"]) for half in HALVES)
     if training[0].shape[1:] != held_out[0].shape[1:]:
         shapes = " and ".join(str(tuple(images.shape[1:])) for images, _ in (training, held_out))
         raise BadValue(f"x_train and x_test of {place} have images (channels, rows, columns) {shapes}: make them one.")
@@ -163,7 +188,9 @@ def _npz(place: Path) -> Pictures:
         raise BadValue(
             f"y_test of {place} has the label {label}, those of y_train end at {classes - 1}: no output is its."
         )
-    sha = hashlib.sha256(place.read_bytes()).hexdigest()
+    if classes < 2:
+        raise BadValue(f"{place} has images of one class: it takes two or more, of which a model tells which it sees.")
+    sha = hashlib.sha256(data).hexdigest()
     return Pictures(str(place), sha, tuple(map(str, range(classes))), training, held_out)
 
 
@@ -178,8 +205,11 @@ def _labelled(place: Path, half: str, x: np.ndarray, y: np.ndarray) -> Labelled:
             f"y_{half} of {place} has labels from {y.min()} to {y.max()}: they are from 0 to {CLASSES - 1:,}."
         )
     x = x.reshape(*x.shape[:3], -1).transpose(0, 3, 1, 2)
-    kind = np.uint8 if x.dtype == np.uint8 else np.float32
-    return torch.from_numpy(np.ascontiguousarray(x, kind)), torch.from_numpy(y.reshape(-1).astype(np.int64))
+    with np.errstate(over="ignore"):  # refused in words
+        x = np.ascontiguousarray(x, np.uint8 if x.dtype == np.uint8 else np.float32)
+    if not np.isfinite(x).all():
+        raise BadValue(f"x_{half} of {place} has numbers that are too large for single precision.")
+    return torch.from_numpy(x), torch.from_numpy(y.reshape(-1).astype(np.int64))
 
 
 def _split(name: str, sha: str, classes: Sequence[str], images: np.ndarray, labels: np.ndarray) -> Pictures:

@@ -154,7 +154,7 @@ def declarations_agree(choice: str) -> None:
     axes = list(task.axes["full"])
     hold(all(list(grid) == axes for grid in task.axes.values()), "full, thin and tiny have different axes")
     hold("length" in axes and len(axes) > 1, f"an axis beside length is needed, there is {', '.join(axes)}")
-    hold([*task.training] == [axis for axis in axes if axis != "length"], "`training` names other axes than `axes`")
+    hold([*task.training, "length"] == axes, "`axes` are not those of `training` and then length")
     for axis, grid in product(task.training, task.axes.values()):
         hold(task.training[axis] in grid[axis], f"no tested value of {axis} is that of training")
     hold(task.heat_map[0] != task.heat_map[1], "heat_map names one axis twice")

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icl_lab import foreign
 from icl_lab.errors import BadValue
 from icl_lab.texts import grammar
 
@@ -254,11 +255,9 @@ def _file(file: str) -> bytes:
     if not path.exists():
         raise BadValue(f"There is no text '{file}' here.")
     try:
-        if path.stat().st_size > MOST:
-            raise BadValue(f"{file} has {path.stat().st_size:,} bytes; a text has at most {MOST:,}.")
-        data = path.read_bytes()
+        data = foreign.read(path, MOST)
     except OSError as error:
-        raise BadValue(f"{file} cannot be read: {error.strerror}.") from None
+        raise BadValue(f"{file} cannot be read: {error.strerror or error}.") from None
     if not data:
         raise BadValue(f"{file} is empty.")
     if b"\0" in data:

@@ -112,7 +112,7 @@ class Ensemble:
             self.stack.unload([member.model for member in self.members])
         for losses, member in zip(torch.stack(self.losses).cpu().unbind(1), self.members, strict=True):
             try:
-                pending = training.read(list(losses), done)
+                pending = training.read(list(losses), done, member.model.attn)
             except Diverged as error:
                 member.failed = str(error)
                 continue

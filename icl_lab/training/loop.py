@@ -72,11 +72,11 @@ def train(
             done = step + 1
             if done % ROW == 0 or done == spec.steps:
                 # Read in groups, so that a GPU need not wait at every step; nothing is kept before it is read.
-                history.append(row(model, task, spec, seed, done, read(pending, done)))
+                history.append(row(model, task, spec, seed, done, read(pending, done, model.attn)))
                 pending = []
                 tick(done, history[-1]["loss"])
             if done < spec.steps and (stopping() or time.monotonic() - kept > CHECKPOINT_SECONDS):
-                keep(Progress(done, history, read(pending, done), optim.state_dict()))
+                keep(Progress(done, history, read(pending, done, model.attn), optim.state_dict()))
                 kept = time.monotonic()
                 if stopping():
                     raise Stopped(f"stopped at step {done} of {spec.steps}; the same command goes on from there.")
@@ -160,10 +160,16 @@ def optimizer(model: GPT2, spec: TrainSpec, before: Optimizer | None = None) -> 
     return made
 
 
-def read(losses: list[Tensor], done: int) -> list[float]:
-    """Reads the losses of the last steps up to ``done``; raises ``Diverged`` at the first that is not finite."""
+def read(losses: list[Tensor], done: int, attn: str) -> list[float]:
+    """Reads the losses of the last steps up to ``done``; raises ``Diverged`` at the first that is not finite.
+
+    The loss of step 1 is that of the untrained model: no learning rate has had a say in it, so the normalizer ``attn``
+    is named.
+    """
     values = [loss.item() for loss in losses]
     for step, value in enumerate(values, done - len(values) + 1):
         if not math.isfinite(value):
-            raise Diverged(f"the loss is {value} at step {step}; a lower train.rate, or train.clip=1, may help.")
+            untrained = f"before any weight has moved; icl-lab check-part {attn} looks for the fault."
+            advice = untrained if step == 1 else "a lower train.rate, or train.clip=1, may help."
+            raise Diverged(f"the loss is {value} at step {step}{',' if step == 1 else ';'} {advice}")
     return values

@@ -7,10 +7,13 @@ refused, and nobody gets softmax.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
 from transformers import CONFIG_MAPPING
 
+from icl_lab import foreign
 from icl_lab.errors import BadValue
 from icl_lab.files import write
 
@@ -39,6 +42,24 @@ from icl_lab.transformers.remote import AutoConfig, reader
 {"".join(f'{head} = reader("{head}")' + chr(10) for head in HEADS)}'''
 
 
+class InstalledLayer(Struct, frozen=True):
+    """One layer of a saved model: its normalizer, and the heads that it was built for."""
+
+    attn: str
+    heads: Annotated[int, Meta(ge=1, le=2**16)]
+    head_dim: Annotated[int, Meta(ge=1, le=2**16)]
+
+
+class Installed(Struct, frozen=True):
+    """Description of an installed normalizer, beneath ``KEY``: ``attn`` in some layers, softmax in the others."""
+
+    attn: str
+    train_tokens: Annotated[int, Meta(ge=1, le=2**40)]
+    layers: Annotated[dict[str, InstalledLayer], Meta(min_length=1, max_length=10_000)]
+    version: str
+    width: Annotated[int, Meta(ge=0, le=2**24)] = 0  # a folder of an older version has none
+
+
 def mark(folder: Path) -> None:
     """Makes a folder that ``save_pretrained`` has written one that only this package reads.
 
@@ -63,6 +84,8 @@ def model_config(folder: Path) -> dict[str, Any]:
         config["model_type"] = config[KEY].pop(TYPE_KEY, "")
         for name in ("auto_map", PLAIN):
             config.pop(name, None)
+    if not isinstance(config.get("model_type"), str):
+        raise BadValue(f"{folder / 'config.json'} is damaged or edited: its model_type is no word.")
     config.pop("attn_implementation", None)
     return config
 
@@ -70,13 +93,30 @@ def model_config(folder: Path) -> dict[str, Any]:
 def read_config(path: Path, saved: str, without: str) -> dict[str, Any]:
     """Returns the config of what is ``saved`` in a folder, with a normalizer beneath ``KEY``.
 
-    Raises ``BadValue`` where it cannot be read, or names none: the words ``without`` say what the folder is then.
+    Raises ``BadValue`` where it cannot be read, or names none: the words ``without`` say what the folder is then; and
+    where what it says of the normalizer is impossible, or its layers run others than the one that it names.
     """
+    config = stored_config(path, saved)
+    if not isinstance(config.get(KEY), dict):
+        raise BadValue(f"{path.parent} {without}.")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        told = msgspec.convert(config[KEY], Installed)
+    except msgspec.ValidationError as error:
+        raise BadValue(f"{path} is damaged or edited: {KEY}: {error}.") from None
+    others = {layer.attn for layer in told.layers.values()} - {told.attn}
+    if others - {"softmax"} or len(others) == len({layer.attn for layer in told.layers.values()}):
+        raise BadValue(
+            f"{path} names the normalizer '{told.attn}', and its layers run {', '.join(sorted(others))}: it was edited."
+        )
+    return config
+
+
+def stored_config(path: Path, saved: str) -> dict[str, Any]:
+    """Returns the config of what is ``saved`` in a folder, whatever stands in it; ``BadValue`` where it is none."""
+    try:
+        config = json.loads(foreign.shallow(foreign.read(path, foreign.MOST_TEXT)))
+        if not isinstance(config, dict):
+            raise ValueError(f"{path.name} holds {type(config).__name__}, no object of JSON")
     except (OSError, ValueError) as error:
         raise BadValue(f"{path.parent} is no folder that {saved} was saved in: {error}") from None
-    normalizer = config.get(KEY) if isinstance(config, dict) else None
-    if not isinstance(normalizer, dict) or not {"attn", "train_tokens", "layers", "version"} <= set(normalizer):
-        raise BadValue(f"{path.parent} {without}.")
-    return dict(config)
+    return config

@@ -6,6 +6,7 @@ from typing import Any
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
+from icl_lab.errors import BadValue
 from icl_lab.transformers.folder import AUTO_MAP, HEADS, model_config
 from icl_lab.transformers.saved import load
 
@@ -34,6 +35,8 @@ class AutoConfig:
     def from_pretrained(folder: str | Path, *, return_unused_kwargs: bool = False, **said: Any) -> Any:
         """Returns the config, of a class of its own: transformers registers what reads it for all of that class."""
         saved = model_config(local(folder, said.get("revision")))
+        if saved["model_type"] not in CONFIG_MAPPING:
+            raise BadValue(f"{folder}: transformers knows no type of model '{saved['model_type']}'.")
         usual = CONFIG_MAPPING[saved["model_type"]]
         own: type[PreTrainedConfig] = type(usual.__name__, (usual,), {"__module__": __name__})
         said = {name: value for name, value in said.items() if name not in HUB}

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.utils import logging
 
-from icl_lab.errors import BadValue, LabError
+from icl_lab.errors import BadValue, LabError, first_line
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import adapters
 from icl_lab.transformers.attention import RULE
@@ -96,8 +96,11 @@ def _learned(folder: Path, rules: dict[str, Normalizer]) -> dict[str, Tensor]:
     """The parameters of the normalizers as they were saved, by their names within the base model."""
     saved: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            saved |= {key: file.get_tensor(key) for key in file.keys() if f".{RULE}." in key}  # noqa: SIM118
+        try:
+            with safe_open(path, "pt") as file:
+                saved |= {key: file.get_tensor(key) for key in file.keys() if f".{RULE}." in key}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise BadValue(f"{path} cannot be read: {first_line(error)}.") from None
     found: dict[str, Tensor] = {}
     for layer, rule in rules.items():
         for name, parameter in rule.named_parameters():

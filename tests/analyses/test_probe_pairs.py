@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 
 import numpy as np
 import pytest
@@ -183,6 +184,11 @@ def test_a_folder_is_read_as_zorro_writes_it(tmp_path, run, quick_pictures):
         (GRAMMAR, {"a.txt": ZORRO + "more\n"}, [], "a.txt has 7 sentences: pairs are two each"),
         (GRAMMAR, {"a.txt": "only this .\nonly that .\n"}, [], "a.txt has 2 sentences"),
         (GRAMMAR, {"a.txt": "ein hund .\nein hunde .\n" * 2}, [], "no pair of a is made of words that grammar has"),
+        (GRAMMAR, {"a.txt": "dogs is big .\ndogs are big .\nein hund .\nein hunde .\n"}, [], "1 pair of a is made of"),
+        (GRAMMAR, {"a=b.txt": ZORRO}, [], "'a=b' in "),
+        (GRAMMAR, {"a\tb.txt": ZORRO}, [], "names no paradigm"),
+        (GRAMMAR, {"mean.txt": ZORRO}, [], "names no paradigm"),
+        (GRAMMAR, {"a.txt": ZORRO + "dogs " * 10_000 + ".\ndogs .\n"}, [], "a sentence of 50,001 characters, at most"),
         (GRAMMAR, {"a.txt": ZORRO}, ["--scoring", "loud"], "scoring is masked or whole, got loud"),
         (GRAMMAR, {"a.txt": ZORRO}, ["--sha", "123"], "the pairs have changed"),
         ("linear", {"a.txt": ZORRO}, [], "has no text, whose models would be language models"),
@@ -203,6 +209,18 @@ def test_what_cannot_be_asked_is_one_line(tmp_path, run, task, files, options, c
 def test_a_file_that_is_no_text_is_said(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(BadValue, match=r"a\.txt cannot be read"):
+        probe_pairs.read(tmp_path / "a.txt")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_sentence(tmp_path):
+    (tmp_path / "a.txt").write_text(ZORRO, encoding="utf-8-sig")
+    assert probe_pairs.read(tmp_path / "a.txt")[0] == ("dogs is big .", "dogs are big .")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_pipe_of_pairs_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(BadValue, match="pipe or a device"):
         probe_pairs.read(tmp_path / "a.txt")
 
 

@@ -208,11 +208,11 @@ def test_a_comparison_needs_two_rules_and_its_baseline(run, words, said):
         (["--task", "linear", "--attn", "ssa", "--set", "train.steps"], ["field=value"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train=3"], ["is a group", "steps"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train.steps.x=3"], ["single value"]),
-        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=0"], ["train.steps", ">= 1", "'0'"]),
-        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=many"], ["finite number", "'many'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=0"], ["train.steps", "of at least 1", "'0'"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "train.steps=many"], ["a whole number", "'many'"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train.rate=inf"], ["finite number", "'inf'"]),
         (["--task", "linear", "--attn", "ssa", "--set", "model.heads=3"], ["heads must divide width"]),
-        (["--task", "linear", "--attn", "ssa", "--set", "model.mlp=maybe"], ["model.mlp", "bool"]),
+        (["--task", "linear", "--attn", "ssa", "--set", "model.mlp=maybe"], ["model.mlp", "yes or no"]),
         (["--task", "linear", "--attn", "ssa", "--set", "model.positions=learnt"], ["No position code", "'learned'"]),
         (["--task", "linear", "--attn", "ssa", "--set", "train.curriculum.start=99"], ["start must be <= stop"]),
         (
@@ -543,3 +543,50 @@ def test_ablations_from_the_command_line(run, tmp_path):
     code, _, err = run("ablate", "--attn", "softmax", "--attn", "ssa", *small)
     assert code == 2
     assert "give --attn once" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("train.steps=-3", "train.steps: it takes a whole number of at least 1 and at most 1,000,000,000 (got '-3')."),
+        (
+            "train.steps=1.5",
+            "train.steps: it takes a whole number of at least 1 and at most 1,000,000,000 (got '1.5').",
+        ),
+        ("model.layers=two", "--set model.layers: it takes a whole number of at least 1 and at most 1,000, got 'two'."),
+        ("train.rate=-1", "train.rate: it takes a finite number above 0 and at most 1 (got '-1')."),
+        ("train.ema=1", "train.ema: it takes a finite number of at least 0 and below 1 (got '1')."),
+        (
+            "train.curriculum.stop=x",
+            "train.curriculum.stop: it takes a whole number of at least 1 and at most 100,000,",
+        ),
+        ("model.norm=maybe", "model.norm: it takes yes or no (got 'maybe')."),
+        ("test.axes.length=a", "test.axes.length: it takes a finite number, got 'a'."),
+        ("model.block=bert", "model.block: Invalid enum value 'bert' (got 'bert')."),
+    ],
+)
+def test_a_value_that_does_not_fit_is_answered_in_words(run, given, said):
+    code, _, err = run("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", "--set", given)
+    assert code == 2
+    assert said in err
+
+
+def test_normalizers_may_stand_in_a_row(run):
+    words = ["sweep", "--task", "linear", "--preset", "smoke", "--dry-run", "--attn"]
+    one, other = run(*words, "softmax,ssa:n=2,per=layer"), run(*words, "softmax", "--attn", "ssa:n=2,per=layer")
+    assert one[0] == other[0] == 0
+    assert one[1] == other[1]
+    assert "ssa:n=2,per=layer" in one[1] + one[2]
+    assert run(*words, ",")[0] == 2
+
+
+def test_one_seed_is_asked_for_by_its_number(run, tmp_path):
+    words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke", *SMALL]
+    code, _, err = run(*words, "--seed", "4")
+    assert code == 0, err
+    (place,) = (tmp_path / "results" / "runs").glob("linear/softmax/*/seed-*")
+    assert place.name == "seed-4"
+    assert " --seed 4" in json.loads((place / "env.json").read_text())["command"]
+    code, _, err = run(*words, "--seed", "4", "--seeds", "2")
+    assert code == 2
+    assert "--seeds 2 are the seeds 0 to 1, and --seed 4 is one" in err

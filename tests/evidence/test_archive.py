@@ -201,7 +201,7 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
     grid = own.grid()
     first = grid.frame["attn"].eq("ssa") & grid.frame["metric"].eq("mse-code")
     grid.frame.loc[first.idxmax(), "value"] *= 2
-    files = {path.name: path.read_bytes() for path in own.folder.iterdir() if path.suffix == ".json"}
+    files = {name: (own.folder / name).read_bytes() for name in ("spec.json", "env.json")}
     evidence.add({own.key: {**files, "grid.csv": grid.csv().encode()}})
     code, out, _ = run("sweep", *NAMED)
     assert code == 0
@@ -593,7 +593,7 @@ def test_a_large_read_out_is_not_kept(own, evidence, run, tmp_path, monkeypatch)
 
 
 def test_a_file_that_the_tables_cannot_say_is_kept_as_it_is(evidence):
-    files = {"spec.json": b"{}", "grid.csv": b"task,attn\nlinear,ssa\n", "note.txt": b"\xff\x00"}
+    files = {"spec.json": b"{}", "grid.csv": b"task,attn\nlinear,ssa\n", "history.csv": b"\xff\x00"}
     evidence.add({"linear/ssa/smoke-00000000/seed-0": files})
     assert evidence.run("linear/ssa/smoke-00000000/seed-0").files() == files
 

@@ -77,6 +77,9 @@ def test_a_gap_stays_a_gap(grid):
         (999.4, "999"),
         (11_300, "11.3k"),
         (0.999, "1.0"),
+        (float("inf"), "inf"),
+        (float("-inf"), "-inf"),
+        (float("nan"), "nan"),
     ],
 )
 def test_two_digits_that_fit_a_cell(value, text):

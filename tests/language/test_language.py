@@ -248,6 +248,8 @@ def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, t
         (["nowhere"], "There is no model 'nowhere' here"),
         (["{empty}"], "There is no model"),
         (["{bare}"], "cannot be read as a causal language model"),
+        (["{listed}"], "is no folder that a model was saved in"),
+        (["{odd}"], "cannot be read as a causal language model"),
         (["{mute}"], "has no tokenizer that can be read"),
         (["{gpt2}", "--length", "97"], "has places for 96 tokens, got 97"),
         (["{gpt2}", "--needle", "--contexts", "90"], "has places for 96 tokens, got 100"),
@@ -263,12 +265,15 @@ def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, t
     ],
 )
 def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_path, words, complaint):
-    for name in ("empty", "bare", "mute"):
+    made = ("empty", "bare", "mute", "listed", "odd")
+    for name in made:
         (tmp_path / name).mkdir()
     shutil.copy(folders["llama"] / "config.json", tmp_path / "bare")
+    (tmp_path / "listed" / "config.json").write_text("[]")
+    (tmp_path / "odd" / "config.json").write_text('{"model_type": "gpt2", "n_layer": [1], "n_embd": "x"}')
     for name in ("config.json", "model.safetensors"):
         shutil.copy(folders["llama"] / name, tmp_path / "mute")
-    places = {name: str(folders[name]) for name in folders} | {n: str(tmp_path / n) for n in ("empty", "bare", "mute")}
+    places = {name: str(folders[name]) for name in folders} | {n: str(tmp_path / n) for n in made}
     words = [word.format(**places) for word in words]
     text = [] if "--text" in words else ["--text", book]
     code, _, err = run("lm", *words, "--attn", "softmax", *text, "--results", str(tmp_path / "r"))

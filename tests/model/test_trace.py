@@ -215,6 +215,16 @@ def test_what_does_not_fit_is_refused_in_a_line():
     for wrong in (torch.full((2, 4), 5), torch.full((2, 4), -1), torch.zeros(2, 4), torch.zeros(2, 4, 1)):
         with pytest.raises(BadValue, match=r"reads tokens \(b, t\) of whole numbers from 0 to 4, not \(2, 4"):
             words.trace(wrong)
+    whole = torch.zeros(3, 8, 16)
+    for odd, line in ((whole.to("meta"), "without values"), (whole.to(torch.complex64), "of complex numbers")):
+        with pytest.raises(BadValue, match=rf"its patch is \(3, 8, 16\) {line}\."):
+            model.trace(tokens(), {"layers.0.mlp": odd})
+    for odd in (tokens(b=0), tokens(t=0), tokens().to("meta"), tokens().to(torch.complex64)):
+        with pytest.raises(BadValue, match=r"reads tokens \(b, t, 1\) of numbers, not"):
+            model.trace(odd)
+    for asked in ({"patch": {0: whole}}, {"patch": {None: whole}}, {"only": [3]}, {"only": [("a", "b")]}):
+        with pytest.raises(BadValue, match=r"called by a name such as 'layers\.0\.heads', not by"):
+            model.trace(tokens(), **asked)
     with pytest.raises(BadValue, match="600 tokens do not fit into the 512 places"):
         model.trace(tokens(t=600))
 

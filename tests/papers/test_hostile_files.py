@@ -55,6 +55,9 @@ def test_an_ordinary_file_is_read(load):
         (VARIANT + 'set = ["train.steps=9", "x=1"]\n' + "claims = [" + "[" * 90_000, "nested too deeply|Expected"),
         (VARIANT + "[options]\nprompts = " + "9" * 5_000, "4300 digits"),
         ("claims = " + "[" * 100_000 + "]" * 100_000 + VARIANT, "nested too deeply"),
+        ("a" + ".a" * 400 + " = 1", "too many dotted parts"),
+        ("[" + '"a".' * 400 + "a]", "too many dotted parts"),
+        ("x = {" + "a." * 400 + "a = 1}", "too many dotted parts"),
         ("".join(f'\n[[variants]]\nname = "v{n}"\nattn = "softmax"\n' for n in range(10_000)), "length <= 200"),
         (VARIANT + f"set = [{SETTINGS}]\n", "length <= 100"),
         (VARIANT.replace('"softmax"', r'"$\\foo$"', 1), "matching regex"),
@@ -65,7 +68,7 @@ def test_an_ordinary_file_is_read(load):
         (b"\xff\xfe", "can't decode byte"),
         (b"\0", "mine.toml: "),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_a_hostile_file_is_one_line(load, text, said):
     with pytest.raises(LabError, match=said) as error:

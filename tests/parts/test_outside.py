@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+import torch
 
 from icl_lab import normalizers, tasks
 from icl_lab.errors import BadValue, NameTaken, UnknownName
@@ -70,13 +71,14 @@ def test_a_file_brings_a_rule_that_is_chosen_like_any_other(tmp_path, monkeypatc
     assert normalizers.registry.source("softmax") is None
 
 
-def test_a_normalizer_without_a_constructor_is_refused_in_a_line(tmp_path):
+def test_a_normalizer_needs_no_constructor(tmp_path):
     text = write(tmp_path / "mine.py").read_text()
     start, end = text.index("    def __init__"), text.index("    def warp")
     (tmp_path / "bare.py").write_text((text[:start] + text[end:]).replace('"mine"', '"bare"').replace("self.c * ", ""))
     outside.load(str(tmp_path / "bare.py"))
-    with pytest.raises(BadValue, match=r"normalizer 'bare' cannot be built: .*takes 1 positional argument"):
-        build("bare")
+    q, k = torch.randn(2, 1, 2, 5, 4)
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+    assert torch.equal(build("bare").weights(q, k, visible), build("softmax").weights(q, k, visible))
 
 
 def test_a_wrapper_and_a_task_come_from_outside_too(tmp_path):
@@ -200,6 +202,11 @@ def test_what_is_not_there_is_answered_with_the_nearest(tmp_path, monkeypatch):
     assert "--import ./mypackage" in said("mypackage")
     assert "--import ./square.py" in said("square")
     assert "neither" in said("a b")
+
+
+def test_a_home_that_is_not_there_is_one_line():
+    with pytest.raises(BadValue, match=r"~nobody-of-this-name/mine\.py: there is no such home folder"):
+        outside.load("~nobody-of-this-name/mine.py")
 
 
 def test_built_in_parts_stay_built_in_when_imported(tmp_path):

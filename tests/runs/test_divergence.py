@@ -139,3 +139,48 @@ def test_a_sweep_of_it_fails_each_time_it_is_asked(run):
         assert code == 1
         assert "diverged: linear | ssa | smoke | seed 0 (the loss is" in err
         assert err.splitlines()[-1] == "icl-lab: 1 of 1 trainings diverged, see above; there is no model of them."
+
+
+BROKEN = '''
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.base import WarpedScore
+
+
+@registry.add("nan-warp")
+class NanWarp(WarpedScore):
+    """Weights that are no numbers.
+
+    Formula: softmax(0 z / 0)
+    Paper: none
+    """
+
+    def warp(self, z, n):
+        return 0 * z / 0
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_parts")
+def test_no_number_before_training_names_the_check(run, tmp_path):
+    path = tmp_path / "nan_warp.py"
+    path.write_text(BROKEN)
+    words = ["--import", str(path), "sweep", "--task", "linear", "--attn", "nan-warp", "--preset", "smoke", *options()]
+    for seeds in ("1", "2"):
+        code, out, err = run(*words, "--seeds", seeds, "--results", str(tmp_path / "results"))
+        assert code == 1
+        assert "the loss is nan at step 1, before any weight has moved; icl-lab check-part nan-warp looks" in err
+        assert "nan-warp: not learned: in training conditions its answers are no finite numbers; check-part" in err
+        assert out.splitlines()[-1].startswith("next: ")
+        assert out.splitlines()[-1].endswith(f"--import {path} check-part nan-warp")
+        for word in ("infk", "nank", "inf%", "nan%", "train.rate", "compare"):
+            assert word not in out + err
+
+
+@pytest.mark.slow
+def test_a_training_that_diverges_later_is_not_blamed_on_a_part(run, tmp_path):
+    words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke", *options(*DIVERGES)]
+    code, out, err = run(*words)
+    assert code == 1
+    assert "a lower train.rate, or train.clip=1, may help." in err
+    assert "check-part" not in out + err
+    assert "more steps" not in out + err

@@ -1,6 +1,7 @@
 """Repositories of the hub: what is written there is read back equal; nothing is sent by accident."""
 
 import io
+import re
 import shutil
 
 import pandas as pd
@@ -11,7 +12,8 @@ import yaml
 import icl_lab as icl
 from icl_lab.cli.main import cli
 from icl_lab.errors import LabError, RunFailed
-from icl_lab.runs import hub, verify
+from icl_lab.runs import hub, manifest, verify
+from icl_lab.runs.manifest import Stamp
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -69,6 +71,44 @@ def test_a_damaged_run_is_not_published(run, tmp_path):
     with pytest.raises(RunFailed, match=r"positions.csv is damaged"):
         publish("linear/ssa/smoke", "--to", "repository")
     assert not (tmp_path / "repository").exists()
+
+
+def rename(folder, private):
+    return str(private)
+
+
+def climb(folder, private):
+    return f"../../../../../../{private.name}"
+
+
+def link(folder, private):
+    (folder / "positions.csv").unlink()
+    (folder / "positions.csv").symlink_to(private)
+    return "positions.csv"
+
+
+def leave(folder, private):
+    shutil.copy(private, folder / "notes.txt")
+    return "notes.txt"
+
+
+@pytest.mark.parametrize("lead", [rename, climb, link, leave])
+@pytest.mark.parametrize("stamp", [Stamp.of(b"secret"), Stamp(3, "0" * 64)])
+def test_only_files_of_the_run_are_published(run, tmp_path, lead, stamp):
+    private, folder = tmp_path / "private", run.stored.folder
+    private.write_bytes(b"secret")
+    name = lead(folder, private)
+    stamps = manifest.read(folder) | {name: stamp}
+    (folder / manifest.NAME).write_bytes(manifest._written(stamps))
+    with pytest.raises(RunFailed, match=re.escape(name)):
+        publish("linear/ssa/smoke", "--to", "repository")
+    assert not (tmp_path / "repository").exists()
+
+
+def test_a_run_without_a_manifest_is_not_published(run):
+    (run.stored.folder / manifest.NAME).unlink()
+    with pytest.raises(RunFailed, match=r"manifest\.json is missing"):
+        hub.of_run(run.stored)
 
 
 def test_a_run_that_is_not_finished_is_not_published(run):

@@ -51,6 +51,33 @@ def test_a_record_comes_back_from_its_file(record, tmp_path):
         study_folder.read(tmp_path / "a")
 
 
+@pytest.mark.parametrize("name", ["../beside.csv", "/etc/hostname", "inner/x.csv", ".hidden.csv", "..", "C:x.csv"])
+def test_a_record_names_files_of_its_folder_alone(record, tmp_path, name):
+    keep(tmp_path / "a", record().sealed({name: b"1"}))
+    (tmp_path / "beside.csv").write_bytes(b"1")
+    for use in (study_folder.read, study_folder.verify):
+        with pytest.raises(RunFailed, match="is no file of its folder"):
+            use(tmp_path / "a")
+
+
+def test_a_table_that_unpacks_without_end_is_damaged(record, tmp_path, monkeypatch):
+    data = b"0" * 1_000_000
+    keep(tmp_path / "a", record().sealed({"x.csv": data}))
+    (tmp_path / "a" / "x.csv.xz").write_bytes(lzma.compress(data))
+    study_folder.verify(tmp_path / "a")
+    monkeypatch.setattr(study_folder, "UNPACKED", 999_999)
+    with pytest.raises(RunFailed, match=r"x\.csv\.xz is damaged"):
+        study_folder.verify(tmp_path / "a")
+
+
+def test_a_record_of_endless_brackets_is_refused(record, tmp_path):
+    keep(tmp_path / "a", record())
+    deep = b'{"options": ' + b"[" * 200_000 + b"]" * 200_000
+    (tmp_path / "a" / RECORD).write_bytes(deep + b', "kind": "a", "runs": []}')
+    with pytest.raises(RunFailed, match="nested too deeply"):
+        study_folder.read(tmp_path / "a")
+
+
 def test_more_seeds_replace_a_study_and_fewer_do_not(record, tmp_path):
     keep(tmp_path / "a", record(2))
     assert study_folder.free(tmp_path / "a", record(2))

@@ -51,6 +51,12 @@ def test_what_was_not_learned_names_both_errors():
     assert reason == f"not learned: error 1.9 in training conditions, 95% of the way {ending}"
 
 
+def test_answers_that_are_no_numbers_are_no_share_of_a_way():
+    for seeds in ((math.nan,), (math.inf,), (0.1, math.inf, math.nan)):
+        reason = summary.unlearned([grid(seed, error) for seed, error in enumerate(seeds)], TASK, SPEC)
+        assert reason == "not learned: in training conditions its answers are no finite numbers"
+
+
 def test_the_median_seed_tells_what_was_learned():
     assert summary.unlearned([grid(0, 0.1), grid(1, 0.2), grid(2, 9.0)], TASK, SPEC) == ""
     assert summary.unlearned([grid(0, 0.1), grid(1, 0.9), grid(2, math.nan)], TASK, SPEC) != ""

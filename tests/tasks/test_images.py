@@ -1,6 +1,12 @@
 """Images: patches, shifts and splits by hand, what is read from folders and files, and what is refused."""
 
+import io
+import os
+import struct
+import subprocess
 import sys
+import zipfile
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +19,7 @@ from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
 from icl_lab.tasks import pictures as reading
 from icl_lab.tasks.images import translated
 from icl_lab.testing.tasks import CHECKS
@@ -316,3 +323,155 @@ def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(BadValue, match=r"the digits come with scikit-learn: pip install 'icl_lab\[sklearn\]'"):
         resolve("digits", "softmax", "smoke")
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n"
+
+
+def as_postscript(path):
+    path.write_bytes(POSTSCRIPT)
+
+
+def as_gif(path):
+    Image.new("L", (4, 4)).save(path, "gif")
+
+
+def as_a_pipe(path):
+    os.mkfifo(path)
+
+
+def as_a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def as_endless_bytes(path):
+    with path.open("wb") as file:
+        file.truncate(reading.BYTES + 1)
+
+
+def as_a_bomb(path):
+    """A PNG of 20,000 x 20,000 pixels in a header, and next to nothing in it."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", 20_000, 20_000, 8, 0, 0, 0, 0)
+    parts = (head, b"IDAT" + zlib.compress(bytes(100)), b"IEND")
+    chunks = (struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+
+def as_a_bad_chunk(path):
+    Image.new("L", (4, 4)).save(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:33] + struct.pack(">I", 3) + b"iCCPabc" + struct.pack(">I", zlib.crc32(b"iCCPabc")))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices of POSIX")
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (as_postscript, "neither PNG nor JPEG"),
+        (as_gif, "neither PNG nor JPEG"),
+        (as_a_pipe, "pipe or a device"),
+        (as_a_device, "pipe or a device"),
+        (as_endless_bytes, "at most 67,108,864 are read"),
+        (as_a_bomb, "400,000,000 pixels|decompression bomb"),
+        (as_a_bad_chunk, "no image that can be read"),
+    ],
+)
+def test_only_png_and_jpeg_of_bounded_size_are_opened(tmp_path, monkeypatch, recwarn, spoil, words):
+    def started(*words, **options):
+        raise AssertionError(f"a program was started: {words}")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    path = folder(tmp_path / "own") / "dog" / "9.png"
+    spoil(path)
+    with pytest.raises(BadValue, match=words) as refused:
+        resolve(f"images:folder={tmp_path / 'own'}", "softmax", "smoke")
+    assert "\n" not in str(refused.value)
+    assert not recwarn
+
+
+def test_who_lists_runs_opens_no_image(tmp_path, monkeypatch, run):
+    spec = resolve(f"images:folder={folder(tmp_path / 'own')}", "softmax", "smoke")
+    begun = Store(tmp_path / "results").run(spec, 0)
+    begun.begin()
+    (begun.folder / "grid.csv").write_text("")
+    monkeypatch.setattr("icl_lab.tasks.images.pictures", lambda source: pytest.fail("an image was opened"))
+    assert [each.spec for each in Store(tmp_path / "results").runs()] == [spec]
+    code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
+    assert code == 0
+    assert spec.task in out
+
+
+def member(data, compression=zipfile.ZIP_DEFLATED, name="x_train.npy"):
+    """An archive of four arrays, one of which is these bytes."""
+    file, arrays = io.BytesIO(), {"x": np.stack([UP, UP]), "y": np.array([0, 1])}
+    with zipfile.ZipFile(file, "w") as archive:
+        for each in ("x_train", "y_train", "x_test", "y_test"):
+            array = io.BytesIO()
+            np.save(array, arrays[each[0]])
+            own = f"{each}.npy" == name
+            archive.writestr(f"{each}.npy", data if own else array.getvalue(), compression if own else None)
+    return file.getvalue()
+
+
+def header(text, data=b""):
+    text = text.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+def bent(data, place, values):
+    """Bytes with others in their place."""
+    return data[:place] + values + data[place + len(values) :]
+
+
+def with_method(number):
+    """An archive whose last member says that it was packed by this method."""
+    data = member(ARRAY, zipfile.ZIP_STORED)
+    return bent(data, data.rindex(b"PK\x01\x02") + 10, struct.pack("<H", number))
+
+
+SHAPE = "{{'descr': '{}', 'fortran_order': False, 'shape': {}}}"
+ARRAY = header(SHAPE.format("|u1", "(2, 4, 4)"), bytes(range(32)))
+DAMAGES = {
+    "no magic": member(b"nothing of numpy"),
+    "no bytes": member(b""),
+    "half a magic": member(b"\x93NUM"),
+    "a shape of 10^30": member(header(SHAPE.format("|u1", f"({10**30}, 4, 4)"))),
+    "a shape of 10^14": member(header(SHAPE.format("|u1", f"({10**14}, 4, 4)"))),
+    "a negative shape": member(header(SHAPE.format("|u1", "(-2, 4, 4)"))),
+    "a header of brackets": member(header("(" * 5000)),
+    "a header without an end": member(header("{'descr': '''")),
+    "a header of no words": member(header("")),
+    "an unknown type": member(header(SHAPE.format("|z9", "(2, 4, 4)"))),
+    "objects": member(header(SHAPE.format("|O", "(2, 4, 4)"))),
+    "text": member(header(SHAPE.format("<U4", "(2, 4, 4)"), bytes(512))),
+    "too few numbers": member(ARRAY[:-5]),
+    "bent deflate": bent(member(ARRAY), member(ARRAY).index(b"x_train.npy") + 11, b"\xff" * 8),
+    "bzip2 that is none": with_method(12),
+    "lzma that is none": with_method(14),
+    "a method of nobody": with_method(77),
+    "encrypted": bent(member(ARRAY), member(ARRAY).rindex(b"PK\x01\x02") + 8, struct.pack("<H", 1)),
+    "no archive": b"PK\x03\x04 and nothing after it",
+}
+
+
+@pytest.mark.parametrize("data", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_archive_is_one_line(tmp_path, data):
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(BadValue, match=r"x\.npz") as refused:
+        resolve(f"images:folder={tmp_path / 'x.npz'}", "softmax", "smoke")
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_beyond_single_precision_are_refused(tmp_path, recwarn):
+    large = np.stack([UP, UP]).astype(float)
+    large[0, 0, 0] = 1e300
+    for name in ("x_train", "x_test"):
+        with pytest.raises(BadValue, match=f"{name} of .* too large for single precision"):
+            tasks.build(f"images:folder={stored(tmp_path / 'x.npz', **{name: large})}").pictures  # noqa: B018
+    assert not recwarn
+
+
+def test_one_class_is_no_question(tmp_path):
+    path = stored(tmp_path / "x.npz", y_train=np.array([0, 0]), y_test=np.array([0, 0]))
+    with pytest.raises(BadValue, match="one class: it takes two or more"):
+        resolve(f"images:folder={path}", "softmax", "smoke")

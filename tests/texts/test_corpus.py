@@ -1,6 +1,7 @@
 """A text is cut into training and held-out parts that share nothing, and read as bytes or as a tokenizer's words."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -135,3 +136,15 @@ def test_tokenizers_that_do_not_fit_are_refused(tmp_path):
 def test_what_is_spelled_has_no_line_breaks():
     assert corpus("").spelled([104, 10, 200]) == "h↵·"
     assert torch.equal(corpus("").everything_seen, torch.cat(corpus("").training))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices of POSIX")
+def test_a_text_is_a_regular_file_of_bounded_size(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(BadValue, match="cannot be read: it is a pipe or a device"):
+            corpus(str(name))
+    monkeypatch.setattr("icl_lab.texts.corpus.MOST", 100)
+    (tmp_path / "book.txt").write_text("x" * 101)
+    with pytest.raises(BadValue, match="it has 101 bytes, at most 100 are read"):
+        corpus(str(tmp_path / "book.txt"))

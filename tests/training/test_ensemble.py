@@ -375,7 +375,7 @@ def test_if_all_fail_the_stack_ends(tiny, monkeypatch):
     monkeypatch.setattr(type(task), "loss", lambda self, outputs, prompt: outputs.mean() * math.inf)
     stack, ticks = members(spec, task), []
     lockstep.train(stack, task, spec.train, tick=lambda *told: ticks.append(told))
-    assert ["at step 1;" in member.failed for member in stack] == [True] * 3
+    assert ["at step 1, before any weight" in member.failed for member in stack] == [True] * 3
     assert ticks == []
 
 

@@ -14,7 +14,7 @@ from transformers import (
 
 import icl_lab
 from icl_lab import normalizers
-from icl_lab.errors import LabError
+from icl_lab.errors import BadValue, LabError
 from icl_lab.transformers import install, load, uninstall
 from tests.cases import few
 
@@ -170,3 +170,74 @@ def test_half_a_folder_is_refused(tiny_model, tmp_path):
         load(AutoModelForCausalLM, tmp_path)
     with pytest.raises(LabError, match="is no folder that a model was saved in"):
         load(AutoModelForCausalLM, tmp_path / "nowhere")
+
+
+def layers(told, which="", **said):
+    """A description with other words in its layers, or in one of them."""
+    return told | {"layers": {name: each | (said if which in name else {}) for name, each in told["layers"].items()}}
+
+
+EDITS = {
+    "another label": lambda told: told | {"attn": "softmax"},
+    "other layers": lambda told: layers(told, attn="softmax"),
+    "one other layer": lambda told: layers(told, "h.0", attn="sink"),
+    "attn a number": lambda told: told | {"attn": 3},
+    "no tokens": lambda told: told | {"train_tokens": -1},
+    "tokens in words": lambda told: told | {"train_tokens": "many"},
+    "no layers": lambda told: told | {"layers": {}},
+    "layers in a row": lambda told: told | {"layers": list(told["layers"])},
+    "heads without end": lambda told: layers(told, heads=10**12),
+    "half heads": lambda told: layers(told, head_dim=0.5),
+    "no version": lambda told: {name: value for name, value in told.items() if name != "version"},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edited_description_is_one_line(tiny_model, tmp_path, edit):
+    model = tiny_model("gpt2")
+    install(model, "ssa")
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["icl_lab"] = edit(config["icl_lab"])
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadValue, match=r"config\.json (is damaged or )?(edited|names the normalizer)") as refused:
+        load(AutoModelForCausalLM, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data", [b"[]", b"null", b"3", b"", b"{", b"\xff", b"[" * 200_000, b'{"a": ' + b"[" * 200_000])
+def test_a_config_that_is_none_is_one_line(tmp_path, data):
+    (tmp_path / "config.json").write_bytes(data)
+    with pytest.raises(BadValue, match="is no folder that a model was saved in") as refused:
+        load(AutoModelForCausalLM, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_config(tiny_model, tmp_path):
+    model = tiny_model("gpt2")
+    install(model, "ssa")
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(AutoModelForCausalLM, tmp_path).config.icl_lab["attn"] == "ssa"
+
+
+@pytest.mark.parametrize("kind", [3, None, ["gpt2"]])
+def test_a_type_of_model_that_is_no_word_is_one_line(tiny_model, tmp_path, kind):
+    model = tiny_model("gpt2")
+    install(model, "ssa")
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["icl_lab"]["model"] = kind
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadValue, match="its model_type is no word"):
+        load(AutoModelForCausalLM, tmp_path)
+
+
+def test_weights_that_are_none_are_one_line(tiny_model, tmp_path):
+    model = tiny_model("gpt2")
+    install(model, "ssmax")
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"nothing of safetensors")
+    with pytest.raises(BadValue, match=r"model\.safetensors cannot be read"):
+        load(AutoModelForCausalLM, tmp_path)

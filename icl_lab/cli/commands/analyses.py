@@ -20,7 +20,7 @@ from icl_lab.cli.options import (
     tell_files,
     together,
 )
-from icl_lab.cli.values import Finite, Numbers
+from icl_lab.cli.values import Finite, Numbers, several_rules
 from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.where import Where
@@ -34,7 +34,13 @@ study_options = together(
 ask_options = together(model_options, draws_option, study_options, crowd_options)
 # Of a command that asks normalizers without a model.
 rule_options = together(
-    click.option("--attn", "attns", multiple=True, help="Normalizer; may be given again.  [default: the usual]"),
+    click.option(
+        "--attn",
+        "attns",
+        multiple=True,
+        callback=several_rules,
+        help="Normalizer; may be given again.  [default: the usual]",
+    ),
     click.option(
         "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
     ),

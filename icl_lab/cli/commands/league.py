@@ -19,6 +19,7 @@ from icl_lab.cli.options import (
     where_options,
 )
 from icl_lab.cli.output import out
+from icl_lab.cli.values import several_rules
 from icl_lab.comparison import league as numbers
 from icl_lab.comparison import league_pictures as pictures
 from icl_lab.evidence.archive import own_studies
@@ -40,7 +41,11 @@ RULES = (
 @click.command()
 @click.option("--task", "choices", multiple=True, help="Only this task; may be given again.  [default: all]")
 @click.option(
-    "--attn", "attns", multiple=True, help=f"Only this normalizer; may be given again.  [default: {len(RULES)}]"
+    "--attn",
+    "attns",
+    multiple=True,
+    callback=several_rules,
+    help=f"Only this normalizer; may be given again.  [default: {len(RULES)}]",
 )
 @click.option("--add", "added", multiple=True, help="A normalizer beside these; one of your own after --import.")
 @click.option("--train", is_flag=True, help="Train what is missing: hours to days. Without it, what is there counts.")

@@ -8,7 +8,7 @@ from icl_lab import normalizers
 from icl_lab.cli.hints import then, typed
 from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Numbers
+from icl_lab.cli.values import Numbers, several_rules
 from icl_lab.evidence.archive import own_studies
 from icl_lab.figures import rules
 from icl_lab.files import made, publish_folder
@@ -48,7 +48,13 @@ def functions(where: Where) -> None:
     type=Numbers(int, 1, 10**9),
     help="Tokens of a prompt.",
 )
-@click.option("--attn", "attns", multiple=True, help="Only this normalizer; may be given again.  [default: all]")
+@click.option(
+    "--attn",
+    "attns",
+    multiple=True,
+    callback=several_rules,
+    help="Only this normalizer; may be given again.  [default: all]",
+)
 @click.option("--pairs", default=5, show_default=True, type=click.IntRange(1, PAIRS), help="Timed pairs with softmax.")
 @results_option
 @device_option

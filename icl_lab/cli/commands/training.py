@@ -7,7 +7,15 @@ import click
 
 import icl_lab as icl
 from icl_lab.cli.hints import then
-from icl_lab.cli.options import beside_option, crowd_options, gathered, name_option, run_options, tell_files
+from icl_lab.cli.options import (
+    beside_option,
+    crowd_options,
+    gathered,
+    name_option,
+    run_options,
+    seed_option,
+    tell_files,
+)
 from icl_lab.cli.output import out
 from icl_lab.errors import RunFailed
 
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_options
+@seed_option
 @crowd_options
 @click.option(
     "--swap", default="", metavar="RULE", help="Test the trained model with another normalizer, e.g. ssmax:s=swap."
@@ -62,6 +71,7 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
 
 @click.command()
 @run_options
+@seed_option
 @crowd_options
 @gathered
 def train(plan: "RunPlan", where: "Where") -> None:
