@@ -1,7 +1,7 @@
 """Cost of one more seed of a claim: measured on the runs that are there, else by counting operations."""
 
 import math
-from functools import cached_property
+from collections.abc import Callable
 from statistics import median
 
 from icl_lab.papers.finished import Finished
@@ -18,37 +18,41 @@ class Costs:
     def __init__(self, store: Store, preset: str) -> None:
         self._store, self._preset = store, preset
         self._known: dict[str, float] = {}
+        self._paces: dict[str, float] = {}
 
     def training(self, spec: RunSpec) -> float:
         """Returns the seconds of a training, the median of its like; NaN where nothing tells.
 
-        One of which no run is there takes its operations at the median pace of all runs at the scale.
+        One of which no run is there takes its operations at the median pace of its task's runs at the scale.
         """
         if spec.hash not in self._known:
             taken = of_run(self._store, spec)
-            self._known[spec.hash] = estimate.training_operations(spec) * self._pace if math.isnan(taken) else taken
+            self._known[spec.hash] = self._at_pace(estimate.training_operations, spec) if math.isnan(taken) else taken
         return self._known[spec.hash]
 
     def test(self, spec: RunSpec) -> float:
         """Returns the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
-        return estimate.test_operations(spec) * self._pace
+        return self._at_pace(estimate.test_operations, spec)
 
     def seed(self, finished: Finished, claim: Claim) -> float:
         """Returns the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
         return sum(map(self.training, needed(finished, claim))) + sum(map(self.test, tests(finished, claim)))
 
-    @cached_property
-    def _pace(self) -> float:
-        return pace(self._store, self._preset)
+    def _at_pace(self, operations: Callable[[RunSpec], float], spec: RunSpec) -> float:
+        if spec.task not in self._paces:
+            self._paces[spec.task] = pace(self._store, self._preset, spec.task)
+        return operations(spec) * self._paces[spec.task]
 
 
-def pace(store: Store, preset: str) -> float:
-    """Returns the seconds of one operation, the median over the runs at a scale; NaN where there are none."""
-    runs = store.runs(lambda _: None, preset)
+def pace(store: Store, preset: str, task: str) -> float:
+    """Returns the seconds of one operation, the median over the runs of a task at a scale; NaN where there are none.
+
+    Other tasks are not looked at: their files, or the packages that they need, may not be here.
+    """
     found = [
         seconds / estimate.training_operations(run.spec)
-        for run in runs
-        if (seconds := _taken(run, run.spec)) is not None
+        for run in store.runs(lambda _: None, preset)
+        if run.spec.task == task and (seconds := _taken(run, run.spec)) is not None
     ]
     return median(found) if found else math.nan
 

@@ -186,6 +186,7 @@ class Claims:
     first: Sequence[Judged] = ()
     comparisons: Sequence[Comparison] = ()
     why_none: str = ""
+    failed: bool = False  # why there are none is a fault, and not that nothing was tested
     explained: str = field(default=verdicts.EXPLAINED, repr=False)
 
     @property
@@ -240,7 +241,7 @@ def judged(store: Store, files: Path, tick: Tick = silent, grids: Grids | None =
                     here, compared = _with_values(name, fitting, store, preset, rows, grids)
                     found, beside = found + here, beside + compared
     except LabError as reason:
-        return Claims(why_none=f"The claims cannot be judged: {reason}")
+        return Claims(why_none=f"The claims cannot be judged: {reason}", failed=True)
     if not found:
         return Claims(why_none="No claim of the experiments has been tested by these runs.")
     found = _rated(found)

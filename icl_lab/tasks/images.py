@@ -71,7 +71,7 @@ class Digits(HasPictures, ReadsFiles):
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, rows and columns of an image."""
-        return 1, 8, 8  # known without the digits, which take a second to read: who lists runs asks for it
+        return 1, 8, 8  # known without scikit-learn: who lists, plans or estimates runs asks for it
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -96,7 +96,7 @@ class Digits(HasPictures, ReadsFiles):
     @property
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each class."""
-        return len(self.pictures.classes)
+        return 10
 
     @property
     def axes(self) -> Mapping[str, Axes]:  # type: ignore[override]
@@ -139,7 +139,7 @@ class Digits(HasPictures, ReadsFiles):
     def check_length(self, length: int, **shift: float) -> None:
         """An image has all its patches, and is moved by whole pixels within its place."""
         _, _, moved = self.sigmas(shift)
-        (rows, columns), (_, h, w) = self.grid, self.pictures.shape
+        (rows, columns), (_, h, w) = self.grid, self.shape
         words = f"images of {self.name} have {rows} x {columns} patches: length is {self.patches}"
         require(length == self.patches, words, length)
         most = min(h, w) - 1
@@ -238,6 +238,10 @@ class Images(Digits):
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.pictures.shape if self.folder else super().shape
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return len(self.pictures.classes) if self.folder else super().outputs
 
     def pins(self) -> Mapping[str, str]:
         return {"sha": self.pictures.sha[:12]} if self.folder else {}

@@ -3,6 +3,7 @@
 import pytest
 
 from icl_lab.site import place
+from icl_lab.site.claims import Claims
 from tests.site import made
 
 
@@ -31,6 +32,14 @@ def test_damage_is_said_and_is_no_reason_to_stop(run, results):
     code, _, err = run("site")
     assert code == 0
     assert "1 of them is damaged" in err
+
+
+def test_claims_that_cannot_be_judged_end_the_command(run, results, monkeypatch):
+    monkeypatch.setattr("icl_lab.site.claims.judged", lambda *_: Claims(why_none="no ink", failed=True))
+    code, out, err = run("site")
+    assert (code, err) == (1, "icl-lab: no ink\n")
+    assert "wrote site" in out
+    assert "next:" not in out
 
 
 def test_an_empty_or_missing_folder_gives_a_page(run, results):

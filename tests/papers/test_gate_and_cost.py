@@ -235,14 +235,14 @@ def test_untrained_work_is_estimated_at_the_pace_of_its_scale(finished, monkeypa
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
     assert math.isnan(of_a_seed(finished, "softmax", "wide"))
-    monkeypatch.setattr(cost, "pace", lambda store, preset: 3.0)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 3.0)
     assert of_a_seed(finished, "softmax", "wide") == 10 + 20 * 3
 
 
 def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
     asked = []
     monkeypatch.setattr(cost, "of_run", lambda store, spec: asked.append(spec.attn) or math.nan)
-    monkeypatch.setattr(cost, "pace", lambda store, preset: asked.append("pace") or 1.0)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: asked.append("pace") or 1.0)
     costs = cost.Costs(finished.store, "smoke")
     for _ in range(2):
         assert costs.seed(finished, claim("softmax", "wide", 10.0)) > 0
@@ -253,11 +253,20 @@ def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
     store = Store(tmp_path)
     monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: 2.0)
-    assert math.isnan(cost.pace(store, "smoke"))
+    assert math.isnan(cost.pace(store, "smoke", "linear"))
     for seed in range(4):
         store.run(tiny("linear"), seed).begin()
-    assert cost.pace(store, "smoke") == 4
-    assert math.isnan(cost.pace(store, "nano"))
+    assert cost.pace(store, "smoke", "linear") == 4
+    assert math.isnan(cost.pace(store, "nano", "linear"))
+
+
+def test_the_pace_of_a_task_looks_at_no_other_task(tiny, tmp_path, monkeypatch):
+    store, read = Store(tmp_path), []
+    monkeypatch.setattr(cost, "_taken", lambda run, spec: read.append(spec.task) or 6.0)
+    for task in ("linear", "every"):
+        store.run(tiny(task), 0).begin()
+    cost.pace(store, "smoke", "linear")
+    assert read == ["linear"]
 
 
 def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
@@ -279,7 +288,7 @@ def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
 
 def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
-    monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 0.5)
     monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     assert of_a_seed(finished, "softmax", "softmax") == 10 + 2
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
@@ -292,7 +301,7 @@ def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
 def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
     """It reads no grid: whether they have learned is known from there alone."""
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
-    monkeypatch.setattr(cost, "pace", lambda store, preset: 0.5)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 0.5)
     monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     finished.experiment = replace(finished.experiment, analysis="deviant", options={})
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4

@@ -175,6 +175,8 @@ def test_many_variants_are_a_table_alone(monkeypatch):
 
 def test_claims_that_cannot_be_judged_say_why(tmp_path):
     (tmp_path / "broken.toml").write_text("title = ")
-    assert "broken.toml" in claims.judged(made.store(tmp_path), tmp_path).why_none
+    found = claims.judged(made.store(tmp_path), tmp_path)
+    assert ("broken.toml" in found.why_none, found.failed) == (True, True)
     (tmp_path / "broken.toml").unlink()
-    assert "No claim" in claims.judged(made.store(tmp_path), tmp_path).why_none
+    found = claims.judged(made.store(tmp_path), tmp_path)
+    assert ("No claim" in found.why_none, found.failed) == (True, False)

@@ -18,6 +18,7 @@ from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
+from icl_lab.runs import estimate
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.tasks import pictures as reading
@@ -318,11 +319,22 @@ def test_training_on_noisy_images_is_a_shift_of_its_own():
     assert resolve("digits", "softmax", "smoke", ["train.shift.noise=1"]).train.shift == {"noise": 1.0}
 
 
-def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize("choice", ["digits", "images", "digits:patch=4,part=held-out"])
+def test_without_scikit_learn_runs_are_planned_and_none_is_drawn(monkeypatch, choice):
+    spec = resolve(choice, "softmax", "smoke")
+    known = estimate.size_of(spec), estimate.training_operations(spec), estimate.test_operations(spec)
     reading._digits.cache_clear()
     monkeypatch.setitem(sys.modules, "sklearn", None)
+    again = resolve(choice, "softmax", "smoke")
+    assert again == spec
+    assert (estimate.size_of(again), estimate.training_operations(again), estimate.test_operations(again)) == known
     with pytest.raises(BadValue, match=r"the digits come with scikit-learn: pip install 'icl_lab\[sklearn\]'"):
-        resolve("digits", "softmax", "smoke")
+        tasks.build(choice).sample(stream(0, "test"), 1, tasks.build(choice).patches)
+
+
+def test_classes_and_pixels_are_those_of_the_digits():
+    task = tasks.build("digits")
+    assert (task.shape, task.outputs) == (task.pictures.shape, len(task.pictures.classes))
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n"

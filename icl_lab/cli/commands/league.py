@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import click
 
@@ -22,6 +23,7 @@ from icl_lab.cli.output import out
 from icl_lab.cli.values import several_rules
 from icl_lab.comparison import league as numbers
 from icl_lab.comparison import league_pictures as pictures
+from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.complete import complete
 from icl_lab.launch.plan import RunPlan
@@ -31,6 +33,7 @@ from icl_lab.papers import tradeoff as tradeoffs
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
+from icl_lab.runs.store import Store
 
 RULES = (
     *("softmax", "ssmax", "ssa", "lssa", "entmax", "sigmoid:bias=visible,l1=yes", "stick-breaking", "scale-invariant"),
@@ -73,7 +76,7 @@ def league(
     baseline = normalizers.canonical(baseline)
     plan = RunPlan("", list(dict.fromkeys(rules)), preset, settings, range(seeds))
     with where.session() as lab:
-        runs = [run for task in _ranked(choices) for run in replace(plan, task=task).runs(lab.store)]
+        runs = _fitting(plan, _ranked(choices), lab.store)
         if train and not complete(runs, lab, replace(where, force=False)):
             return
         missing = sum(not run.finished for run in runs)
@@ -94,6 +97,24 @@ def _ranked(choices: Sequence[str]) -> list[str]:
         else:
             say(f"{task} names no trivial reference, against which skill could be told: left out.")
     return ranked
+
+
+def _fitting(plan: RunPlan, ranked: Sequence[str], store: Store) -> list[Run]:
+    """The runs of each normalizer on each task; pairs that do not fit are named and left out.
+
+    Raises ``BadValue`` where none fits.
+    """
+    runs, misfits = list[Run](), dict[str, list[str]]()
+    for task, attn in product(ranked, plan.attns):
+        try:
+            runs += replace(plan, task=task, attns=[attn]).runs(store)
+        except BadValue as reason:
+            misfits.setdefault(str(reason), []).append(f"{attn} on {task}")
+    if not runs:
+        raise BadValue(next(iter(misfits), "no task is named."))
+    for reason, pairs in misfits.items():
+        say(f"left out: {', '.join(pairs)}: {reason}")
+    return runs
 
 
 def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: Where) -> None:

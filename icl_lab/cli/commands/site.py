@@ -9,6 +9,7 @@ from icl_lab.cli.hints import program
 from icl_lab.cli.options import experiments_option, gathered, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
+from icl_lab.errors import RunFailed
 from icl_lab.launch.announce import duration
 from icl_lab.launch.progress import say
 from icl_lab.launch.where import Where
@@ -40,4 +41,6 @@ def site(place: Path | None, where: Where) -> None:
     if stock.damaged:
         are = "is" if stock.damaged == 1 else "are"
         say(f"{stock.damaged} of them {are} damaged, and listed as such; {program()} verify {where.root}")
+    if stock.claims.failed:
+        raise RunFailed(stock.claims.why_none)
     out(f"next: open {target / 'index.html'}")
