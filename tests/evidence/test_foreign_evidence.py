@@ -27,7 +27,8 @@ def received(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(folder))
     archive, repository = Archive(folder), Archive(REPOSITORY)
-    key = next(run.key for run in repository.runs() if run.key.startswith("linear/ssa/nano"))
+    keys = (run.key for run in repository.runs() if run.key.startswith("linear/ssa/nano"))
+    key = next(key for key in keys if "errors.safetensors" in repository.run(key).files())
     archive.add({key: repository.run(key).files()})
     return archive
 

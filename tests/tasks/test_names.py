@@ -15,6 +15,7 @@ ROOT = Path(icl_lab.__file__).parent
 # published question or one benchmark is about, by definition; and the task of a command that names none.
 ELSEWHERE = {
     ("analyses/boundary/__init__.py", "linear"),  # asked where the command names no task
+    ("analyses/equivariance.py", "linear"),  # the same
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
     *(("analyses/probe_pairs.py", name) for name in ("masked-text", "pairs")),  # a refusal; pairs of sentences
@@ -26,7 +27,7 @@ ELSEWHERE = {
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("cli/variables.py", "linear"),
     ("model/gpt2.py", "linear"),  # a way of reading in
-    ("analyses/printed_bounds.py", "linear"),  # the same
+    ("analyses/printed_bounds.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "sigma"),  # a column of a published table
     # columns of the evidence's tables, the same in every part
     *(("evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored")),
