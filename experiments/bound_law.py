@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 
 import click
+import msgspec
 import numpy as np
 import pandas as pd
 import torch
@@ -60,15 +61,16 @@ MARKS = {
 def runs(store: Store, known: pd.DataFrame) -> pd.DataFrame:
     """Return a row per finished model with a bound; labels that ``known`` has are not drawn again."""
     drawn = {(row.spec, row.seed): (row.labels, row.largest) for row in known.itertuples()}
-    rows = {}
+    rows, trained = {}, set()
     for name, preset in product(FILES, PRESETS):
         finished = Finished(experiments.load(name, ROOT / "experiments"), store, preset)
         for variant, spec in finished.specs.items():
             if "scaled" in variant or spec.model.norm_before_read_out == "none":
                 continue
             for seed in sorted(finished.seeds(variant)):
-                run = store.run(spec, seed)
-                bound = run.bound()
+                run, training = store.run(spec, seed), (msgspec.json.encode(spec.training), seed)
+                bound = run.bound() if training not in trained else None  # another test of a model that is there
+                trained.add(training)
                 if bound is None or not math.isfinite(bound):
                     continue
                 if (spec.hash, seed) not in drawn:
