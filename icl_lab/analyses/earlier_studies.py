@@ -57,6 +57,16 @@ class EarlierStudies:
         """True if this run was asked, as ``label``."""
         return self._of(Member.of(label, run)) is not None
 
+    def unasked(self, wanted: Sequence[Run], groups: Mapping[str, Sequence[Run]], tested: bool) -> list[Run]:
+        """Returns the runs that are needed all the same: those not asked, and where ``tested`` those not finished."""
+        known = {
+            run.place
+            for label, runs in groups.items()
+            for run in runs
+            if self.asked(label, run) and (run.finished or not tested)
+        }
+        return [run for run in wanted if run.place not in known]
+
     def rows(self, label: str, run: Run) -> Rows | None:
         """Returns the rows of each grid that were found in a run, those of references with the first; None of others.
 
@@ -88,21 +98,31 @@ class EarlierStudies:
 
 
 def find(
-    study: StudyRecord, analysis: AnyAnalysis, folders: Sequence[Path], say: Callable[[str], object]
+    study: StudyRecord,
+    analysis: AnyAnalysis,
+    folders: Sequence[Path],
+    say: Callable[[str], object],
+    current: Callable[[Path, StudyRecord], bool] = lambda folder, known: True,
 ) -> EarlierStudies | None:
-    """Returns what folders hold of the question of a study; None where none does.
+    """Returns what folders hold of the question of a study; None where none does. Those not ``current`` do not count.
 
     One that does not hold all that is shown of it is passed over. References are asked beside the first run, which
     therefore has to be the same.
     """
     if not analysis.trains or type(analysis).files is not GridAnalysis.files:
         return None
-    studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say)) is not None]
+    studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say, current)) is not None]
     # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
     return EarlierStudies(sorted(studies, key=lambda kept: len(kept.grids), reverse=True)) if studies else None
 
 
-def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable[[str], object]) -> StoredStudy | None:
+def _kept(
+    study: StudyRecord,
+    analysis: AnyAnalysis,
+    folder: Path,
+    say: Callable[[str], object],
+    current: Callable[[Path, StudyRecord], bool],
+) -> StoredStudy | None:
     """Stored results of the same question in a folder; None where it is another one, or not all of it is kept."""
     try:
         known = study_folder.read(folder)
@@ -113,6 +133,8 @@ def _kept(study: StudyRecord, analysis: AnyAnalysis, folder: Path, say: Callable
             return None
         if known.code and known.code != study.code:
             say(f"{folder} was found by another version of the analysis '{study.kind}': its models are asked again.")
+            return None
+        if not current(folder, known):
             return None
         study_folder.verify(folder, pictures=False)
     except RunFailed as reason:

@@ -28,17 +28,23 @@ class Clock:
     """Times trainings and tests by a few steps and a few prompts of each specification, measured once.
 
     Where there are many, those that differ from a measured one by their normalizer alone are reckoned from it: a league
-    of a hundred trainings is announced within a minute. A run is done once it is ``tested``, or where only models are
-    wanted once it is trained. ``threads`` are those of each run, by default those of this process. Raises ``Stopped``
-    between two measurements when ``stopping``.
+    of a hundred trainings is announced within a minute. A run is done once it is ``tested``, where ``models`` are
+    wanted too once its weights are there as well, and where only these are wanted once it is trained. ``threads`` are
+    those of each run, by default those of this process. Raises ``Stopped`` between two measurements when ``stopping``.
     """
 
     MEASURED = 16  # specifications, before the others are reckoned from them
 
     def __init__(
-        self, device: torch.device, tested: bool = True, stopping: Callable[[], bool] = bool, threads: int | None = None
+        self,
+        device: torch.device,
+        tested: bool = True,
+        stopping: Callable[[], bool] = bool,
+        threads: int | None = None,
+        models: bool = False,
     ) -> None:
-        self._device, self.tested, self._stopping, self._threads = device, tested, stopping, threads
+        self._device, self.tested, self.models, self._stopping = device, tested, models, stopping
+        self.threads = threads or torch.get_num_threads()
         self._measured: dict[str, Took] = {}
         self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its normalizer
 
@@ -52,7 +58,7 @@ class Clock:
 
     def done(self, run: Run) -> bool:
         """True if nothing is left to do of a run."""
-        return run.finished if self.tested else run.trained or bool(run.diverged)
+        return run.done(self.tested, self.models)
 
     def training(self, run: Run) -> float:
         """The seconds of training that are left of a run; none where another was trained alike."""
@@ -73,7 +79,7 @@ class Clock:
             return self._reckoned(spec.attn, known)
         if self._stopping():
             raise Stopped("stopped before anything was begun.")
-        with environment.threads(self._threads or torch.get_num_threads()):
+        with environment.threads(self.threads):
             training, parameters = estimate.training_seconds(spec, self._device)
             test = estimate.test_seconds(spec, self._device) if self.tested else 0.0
         known[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
@@ -112,7 +118,9 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
         state = f"trained already{'' if run.trained else ', as another run'}, to be tested: about {duration(seconds)}"
     else:
         state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"
-    lab.say(f"{title(run)} on {environment.describe(lab.device)}: {state}{' (dry run)' if rehearsal else ''}")
+    with environment.threads(clock.threads):
+        device = environment.describe(lab.device)
+    lab.say(f"{title(run)} on {device}: {state}{' (dry run)' if rehearsal else ''}")
     if rehearsal:
         rehearsal(f"{'done' if clock.done(run) else 'to do'}  {run.place}")
 

@@ -66,10 +66,11 @@ def tell_evidence(runs: Sequence[Run], say: Say) -> None:
         )
 
 
-def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True) -> bool:
+def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True, models: bool = False) -> bool:
     """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
 
-    Unless ``tested``, a run is finished as soon as it is trained. The reporter of ``where`` is told of each run as it
+    Unless ``tested``, a run is finished as soon as it is trained; with ``models`` it is once its weights are there too.
+    The reporter of ``where`` is told of each run as it
     is there, and in a dry run of its folder.
 
     Raises ``RunFailed`` when runs failed, once the others are finished.
@@ -89,9 +90,9 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     for line in [] if where.force else changes(mine):  # numbers of another code are read
         where.reporter.last(line)
     tell_engine(mine, lab)
-    clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1))
+    clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1), models)
     if tested:
-        tell_evidence([run for run in mine if run.finished], lab.say)
+        tell_evidence([run for run in mine if clock.done(run)], lab.say)
     elif not where.force:
         for run in filter(clock.done, mine):
             if run.trained and not where.dry_run:  # its process may have been killed before it drew
@@ -104,6 +105,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
     asked, (where, clock) = where, allocated(where, left, lab, clock)
+    clock = alone(left, where, lab, clock)
     if where.dry_run:
         rehearse(mine, lab, clock, where)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
@@ -115,25 +117,26 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         for run in mine:
             restart(run, lab)
         where, clock = allocated(asked, mine, lab, clock)
+        clock = alone(mine, where, lab, clock)
     before = {run.place for run in mine if clock.done(run)}
     copied = {run.place for run in mine if run.place in before and run.copied}
     workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
     announce_all(mine, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
-    failed = by_workers(left, lab, where, workers, tested) if workers is not None else {}
+    failed = by_workers(left, lab, where, workers, clock) if workers is not None else {}
     if where.stack:
         stack(mine, lab)
     # A run that the evidence has without its weights is finished until another test trains its model anew: then it is
     # one's own, and to be tested too.
-    with environment.threads(threads_alone(left, asked, lab, clock)):
+    with environment.threads(clock.threads if workers is None else torch.get_num_threads()):
         for run in chain(mine, (run for run in mine if run.place in copied and not clock.done(run))):
             if run.folder in failed:
                 continue
             if not clock.done(run) or len(mine) == 1:
                 announce(run, lab, clock)
             try:
-                finish(run, lab, tested)
+                finish(run, lab, tested, models)
             except Diverged:
                 settled(run)
             except RunFailed as error:  # the runs after it are none the worse
@@ -173,8 +176,16 @@ def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> tupl
         return where, clock  # one after another, in this process
     number = allocation.runs_at_once(left, lab.device, clock, lab.say)
     if number > 1:
-        clock = Clock(lab.device, clock.tested, lab.stopping, allocation.share(number))
+        clock = Clock(lab.device, clock.tested, lab.stopping, allocation.share(number), clock.models)
     return replace(where, jobs=number, progress=where.reporter), clock
+
+
+def alone(left: Sequence[Run], where: Where, lab: Lab, clock: Clock) -> Clock:
+    """Return the clock for runs in this process, with the threads that they will have; workers have theirs already."""
+    threads = clock.threads if where.parallel else threads_alone(left, where, lab, clock)
+    if threads == clock.threads:
+        return clock
+    return Clock(lab.device, clock.tested, lab.stopping, threads, clock.models)
 
 
 def threads_alone(left: Sequence[Run], where: Where, lab: Lab, clock: Clock) -> int:
@@ -232,28 +243,26 @@ def settled(run: Run) -> None:
     run.forget_replaced()
 
 
-def finish(run: Run, lab: Lab, tested: bool = True) -> bool:
+def finish(run: Run, lab: Lab, tested: bool = True, models: bool = False) -> bool:
     """Finish and draw a run, or only train it unless ``tested``; returns whether that was done already."""
-    already = undrawn(run, lab, tested)
+    already = undrawn(run, lab, tested, models)
     draw(run, afresh=not already, tested=tested)
     lab.tracked.finished(run)
     return already
 
 
-def undrawn(run: Run, lab: Lab, tested: bool) -> bool:
+def undrawn(run: Run, lab: Lab, tested: bool, models: bool = False) -> bool:
     """Finish a run without its pictures, or only train it unless ``tested``; returns whether it was."""
-    already = run.finished if tested else run.trained
-    if tested:
-        pipeline.sweep(run.spec, run.seed, lab, run.swap)
-    else:
+    already = run.done(tested, models)
+    if not already and (models or not tested):
         with run.locked(lab.say, lab.stopping):
             pipeline.trained(run, lab)
+    if tested:
+        pipeline.sweep(run.spec, run.seed, lab, run.swap)
     return already
 
 
-def by_workers(
-    runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, tested: bool = True
-) -> dict[Path, str]:
+def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, clock: Clock) -> dict[Path, str]:
     """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
     each = (where.threads or 1) if where.remote else allocation.share(workers.jobs)
@@ -262,7 +271,7 @@ def by_workers(
             f"{title(run)} ({run.spec.hash})",
             run.spec.train.steps,
             Orders(
-                *(run.spec, run.seed, run.swap, tested),
+                *(run.spec, run.seed, run.swap, clock.tested),
                 finish=undrawn if where.remote else finish,
                 results=lab.store.root,
                 device=where.device if where.remote else str(lab.device),
@@ -272,10 +281,11 @@ def by_workers(
                 imports=outside.orders(),
                 gpu_share=where.gpus_per_run or 1.0,
                 track=lab.tracked.asked,
+                models=clock.models,
             ),
             step=run.spec.train.steps if run.trained else run.checkpoint_step,
             training=estimate.operations_by_step(run.spec),
-            test=estimate.test_operations(run.spec) if tested else 0.0,
+            test=estimate.test_operations(run.spec) if clock.tested else 0.0,
         )
         for run in left
     ]

@@ -9,9 +9,8 @@ from pathlib import Path
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.errors import BadValue, Unfinished
 from icl_lab.launch.complete import check_asked, complete
-from icl_lab.launch.study import stages
+from icl_lab.launch.study import complete_for, tell_before
 from icl_lab.launch.where import Where
-from icl_lab.markdown import listed
 from icl_lab.papers import claims, ledger, record, study
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers.finished import Finished
@@ -54,15 +53,9 @@ def carry_out(
     known = study.record(made, order, groups, lab.command)
     folder = study.destination(order.name, lab.store, order.preset, known)
     before = None if anew else study.asked_before(made, order, groups, lab)
-    if before is not None and (earlier := before.folders(known)):
-        lab.say(
-            f"what was asked before is taken from {listed(map(str, earlier))}; --force or --no-evidence asks again."
-        )
-    todo = stages(study.lacking(made, groups, before), question, made.tested, force=where.force)
-    done = [
-        complete(runs, lab, where, tested=tested) for runs, tested in todo
-    ]  # each, whatever is left to other shards
-    if not all(done):
+    if before is not None:
+        tell_before(before.folders(known), lab.say, "--force or --no-evidence")
+    if not complete_for(question, study.lacking(made, groups, before), lab, where, tested=made.tested):
         raise Unfinished(folder)
     text = study.publish(made, order, groups, lab, folder, before)
     lab.tracked.study(folder, text)

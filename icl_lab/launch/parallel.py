@@ -38,7 +38,7 @@ LOOK = 0.2  # seconds between two looks at the workers
 GRACE = 5.0  # seconds that a worker has to keep a checkpoint before it is killed
 WORKER = (sys.executable, "-c", "from icl_lab.launch.parallel import main; main()")
 
-Finish = Callable[[Run, Lab, bool], object]  # finishes a run, or only trains it unless tested
+Finish = Callable[[Run, Lab, bool, bool], object]  # does what is wanted of a run: its test, its model, or both
 Say = Callable[[str], object]
 
 
@@ -59,6 +59,7 @@ class Orders:
     imports: Sequence[Mapping[str, object]] = ()  # parts from outside
     gpu_share: float = 1.0  # of the memory of its GPU
     track: str = ""  # the tracker
+    models: bool = False  # whether its weights are wanted beside its test
 
     def run(self) -> Run:
         """Return the run in the results folder."""
@@ -82,7 +83,8 @@ class Orders:
         if device.type == "cuda" and 0 < self.gpu_share < 1:
             torch.cuda.set_per_process_memory_fraction(self.gpu_share, device)
         with closing(Tracking(self.track, self.results, say)) as tracked:
-            self.finish(run, Lab(store, device, say, tick, stopping, self.command, tracked=tracked), self.tested)
+            lab = Lab(store, device, say, tick, stopping, self.command, tracked=tracked)
+            self.finish(run, lab, self.tested, self.models)
 
 
 @dataclass

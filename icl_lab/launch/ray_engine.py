@@ -191,7 +191,7 @@ class RayTask:
             self._held.close()
 
     def _complete(self) -> bool:
-        return self._run.finished if self._orders.tested else self._run.trained or bool(self._run.diverged)
+        return self._run.done(self._orders.tested, self._orders.models)
 
     def _keep(self, ending: Ending, made: Files, gone: set[str]) -> None:
         """Write what the task has made, and remove what is no more: checkpoints, once the model is there."""

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from icl_lab import normalizers, pipeline
+from icl_lab.analyses import earlier_studies, registry, runner
 from icl_lab.analyses import publish as answers
-from icl_lab.analyses import runner
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.comparison import ablations, outside, rescaled
 from icl_lab.comparison.gather import described, gather, publish
@@ -17,10 +19,14 @@ from icl_lab.evidence.archive import own_studies
 from icl_lab.launch.complete import check_asked, complete, tell_evidence
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.where import Where
+from icl_lab.markdown import listed
 from icl_lab.runs import reuse, study_folder
+from icl_lab.runs.lock import Say
+from icl_lab.runs.manifest import WEIGHTS
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import by_rule
+from icl_lab.runs.study_folder import Member, StudyRecord
 
 
 @dataclass(frozen=True)
@@ -67,45 +73,77 @@ def test_rescaled(runs: Sequence[Run], lab: Lab) -> None:
             pipeline.sweep(run.spec, run.seed, lab)
 
 
-def stages(
-    runs: Sequence[Run], analysis: AnyAnalysis | None, tested: bool, *, force: bool = False
-) -> list[tuple[Sequence[Run], bool]]:
-    """Returns what has to be done with runs before they can be asked: which of them, and whether they are tested too.
+def complete_for(analysis: AnyAnalysis | None, runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool) -> bool:
+    """Finishes runs so that they can be asked; returns whether all are finished.
 
-    ``tested`` says whether they are at all: to compare their grids (without an analysis), for an analysis that reads
+    ``tested`` says whether they are tested: to compare their grids (without an analysis), for an analysis that reads
     grids, or because it must be known whether models have learned their task. For that alone each model is tested with
-    its own normalizer, whatever is swapped in when it is asked. Models of runs that are finished, but whose weights are
-    not kept, are trained first, by as many at once as was ordered; with ``force`` everything is done afresh anyway.
+    its own normalizer, whatever is swapped in when it is asked. An analysis that reads models wants their weights too,
+    which the evidence keeps of few.
     """
-    if analysis is None or not tested:
-        return [(runs, tested)]
-    trained_first = analysis.reads_models and not force
-    bare = [run for run in runs if run.finished and not run.trained] if trained_first else []
-    asked = runs if analysis.reads_grids else list({run.folder: run.swapped("") for run in runs}.values())
-    return [*([(bare, False)] if bare else []), (asked, True)]
+    if analysis is not None and tested and not analysis.reads_grids:
+        runs = list({run.folder: run.swapped("") for run in runs}.values())
+    return complete(runs, lab, where, tested=tested, models=analysis is not None and analysis.reads_models)
 
 
 def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab, where: Where) -> Made:
     """Asks the models of runs the question of that name; trains what is missing, and repeats nothing.
 
+    Models that were asked before, and have not been trained again since, are not asked again, unless ``where.force``.
+
     Raises ``Unfinished`` where runs are left.
     """
-    if not analysis.reads_grids:  # where tests are read as well, `complete` says so
-        tell_evidence([run for run in runs if run.trained], lab.say)
     groups = runner.labels(runs)
     check_asked(analysis, runs, lab)
     analysis = runner.checked(analysis, groups)
     study = answers.record(question, analysis, groups, lab.command)
     place = study_folder.place(study, own_studies(lab.store.root), where.name, analysis.tag, where.force)
-    todo = stages(analysis.lacking(runs), analysis, analysis.reads_grids)
-    once = replace(where, force=False)
-    done = [complete(stage, lab, once, tested=tested) for stage, tested in todo]  # each, though some is left to others
-    if not all(done):
+    before, lacking = None if where.force else asked_before(study, analysis, groups, lab), analysis.lacking(runs)
+    if before is not None:
+        tell_before(before.folders(study), lab.say, "--force")
+        lacking = before.unasked(lacking, groups, analysis.reads_grids)
+        study = msgspec.structs.replace(study, asked=before.commits(study))
+    if not analysis.reads_grids:  # where tests are read as well, `complete` says so
+        tell_evidence([run for run in lacking if run.trained], lab.say)
+    if not complete_for(analysis, lacking, lab, replace(where, force=False), tested=analysis.reads_grids):
         raise Unfinished(place)
-    found = runner.ask(analysis, groups, lab)
+    found = runner.ask(analysis, groups, lab, *([before.rows] if before is not None else []))
     text = answers.publish(study, analysis, found, groups, place, show=lab.show)
     lab.tracked.study(place, text)
     return Made(found, text, place, answers.written(place), analysis)
+
+
+def asked_before(
+    study: StudyRecord, analysis: AnyAnalysis, groups: runner.Groups, lab: Lab
+) -> earlier_studies.EarlierStudies | None:
+    """Returns the stored answers of models to this question; None where there are none.
+
+    A study in which a model stands that was trained or tested again since is none of them, nor is one of the
+    repository's that holds a run of the user's own. An analysis from outside may have been edited: it asks again.
+    """
+    if registry.source(study.kind) is not None:
+        return None
+    runs = {Member.of(label, run): run for label, group in groups.items() for run in group}
+    mine = own_studies(lab.store.root)
+    places = [*lab.store.studies(mine, "*/"), *lab.store.studies(mine / "experiments", "*/")]
+
+    def current(place: Path, known: StudyRecord) -> bool:
+        made = (place / study_folder.RECORD).stat().st_mtime if place.is_relative_to(mine) else 0.0
+        return all(_written(runs[member]) <= made for member in known.runs if member in runs)
+
+    return earlier_studies.find(study, analysis, places, lab.say, current)
+
+
+def _written(run: Run) -> float:
+    """When the weights or the test of an own run were last written; 0 of a run without."""
+    files = (run.folder / WEIGHTS, run.place / "grid.csv")
+    return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
+
+
+def tell_before(folders: Sequence[Path], say: Say, way_out: str) -> None:
+    """Says which folders numbers of models that were asked before are taken from, and by which option they are not."""
+    if folders:
+        say(f"what was asked before is taken from {listed(map(str, folders))}; {way_out} asks again.")
 
 
 def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:

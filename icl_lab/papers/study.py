@@ -103,13 +103,7 @@ def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before
     Those that are finished may be among them.
     """
     wanted = experiment.lacking([run for runs in members.values() for run in runs])
-    known = {
-        run.place
-        for label, runs in members.items()
-        for run in runs
-        if before is not None and before.asked(label, run) and (run.finished or not experiment.read_from_tests)
-    }
-    return [run for run in wanted if run.place not in known]
+    return wanted if before is None else before.unasked(wanted, members, experiment.read_from_tests)
 
 
 def publish(

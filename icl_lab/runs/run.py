@@ -124,6 +124,10 @@ class Run:
         """True if the trained model is there (a copy may be without)."""
         return WEIGHTS in self.files
 
+    def done(self, tested: bool, models: bool) -> bool:
+        """True if what is wanted of the run is there: its test, its model where it has one, or both."""
+        return (self.finished or not tested) and (self.trained or bool(self.diverged) or (tested and not models))
+
     @property
     def recorded(self) -> bool:
         """True if the history of its training is there."""

@@ -1,11 +1,13 @@
 """Models that were asked before: their numbers count on, and are those that asking all at once would give."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
 import pytest
 
+from icl_lab import analyses
 from icl_lab.analyses import per_prompt, publish
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison.verdict import State, Verdict
@@ -186,7 +188,6 @@ def test_until_decided_skips_variants_of_decided_claims(tiny, monkeypatch):
 
 
 def test_a_record_without_runs_is_passed_over(tmp_path):
-    from icl_lab import analyses
     from icl_lab.analyses import earlier_studies
     from icl_lab.runs import study_folder
 
@@ -196,3 +197,52 @@ def test_a_record_without_runs_is_passed_over(tmp_path):
     asked = study_folder.StudyRecord("deviant", {}, [member])
     part = analyses.registry.part("deviant")()
     assert earlier_studies.find(asked, part, [tmp_path / "there"], print) is None
+
+
+QUESTIONS = {
+    "boundary": ("--contexts", "16", "--slopes", "1", "--scales", "1"),
+    "deviant": ("--prompts", "16"),
+    "learning": ("--no-evidence",),
+}
+
+
+@pytest.fixture(params=QUESTIONS)
+def question(request, run, tmp_path, monkeypatch):
+    """Asks a question, and returns what was said and the labels and seeds of the models that were asked."""
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    small = ["train.steps=30", "train.batch=8", "model.width=16", "test.prompts=64", "test.axes.sigma_x=1"]
+    fixed = [word for setting in small for word in ("--set", setting)]
+    words = ["--task", "linear", "--preset", "smoke", *fixed, *QUESTIONS[request.param]]
+    asked, part = [], analyses.registry.part(request.param)
+    measure = part.measure
+    monkeypatch.setattr(part, "measure", lambda self, trained: asked.append(trained.run) or measure(self, trained))
+
+    def ask(*more):
+        asked.clear()
+        code, out, err = run(request.param, *words, *more)
+        assert code == 0, err
+        return out, err, sorted((each.name, each.seed) for each in asked)
+
+    ask.folder, ask.name = tmp_path / "results", request.param
+    return ask
+
+
+def test_a_question_asked_again_is_read(question):
+    rules = ("--attn", "softmax", "--attn", "ssa")
+    table, said, asked = question(*rules)
+    assert asked == [("softmax", 0), ("ssa", 0)]
+    assert "asked before" not in said
+    (folder,) = question.folder.glob(f"{question.name}-linear-smoke-*")
+    numbers = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+    again, said, asked = question(*rules)
+    assert asked == []
+    assert f"what was asked before is taken from {folder}; --force asks again." in said
+    assert again == table
+    assert {path.name: path.read_bytes() for path in folder.glob("*.csv")} == numbers
+
+    assert question(*rules, "--seeds", "2")[2] == [("softmax", 1), ("ssa", 1)]
+    assert len(question(*rules, "--force")[2]) == 2
+    (weights,) = question.folder.glob("runs/linear/ssa/smoke-*/seed-0/model.safetensors")
+    later = weights.stat().st_mtime + 1e6  # as of a run that was trained again
+    os.utime(weights, (later, later))
+    assert len(question(*rules)[2]) == 2

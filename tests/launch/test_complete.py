@@ -19,7 +19,7 @@ from icl_lab.launch.announce import Clock, announce, announce_all, tell_engine
 from icl_lab.launch.complete import complete
 from icl_lab.launch.parallel import trainings_first
 from icl_lab.launch.reporter import Silent
-from icl_lab.launch.study import stages
+from icl_lab.launch.study import complete_for
 from icl_lab.launch.where import Where
 from icl_lab.pipeline import sweep, trained
 from icl_lab.runs import estimate
@@ -27,6 +27,17 @@ from icl_lab.runs.command import differences
 from icl_lab.runs.spec import resolve
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
+
+
+class Told(Silent):
+    """Keeps what a dry run names."""
+
+    def __init__(self):
+        self.lines = []
+
+    def out(self, text):
+        self.lines.append(text)
+
 
 SMALL = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
 RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
@@ -48,12 +59,25 @@ def test_models_of_an_analysis_are_tested_for_claims(tiny, lab):
     (bare.folder / "model.safetensors").unlink()
     asked = [done, bare, new, new.swapped("ssa")]
     deviant, boundary = frame.build("deviant", {}), frame.build("boundary", {})
-    assert stages(asked, None, True) == [(asked, True)]
-    assert stages(asked, deviant, False) == [(asked, False)]
-    assert stages(asked, deviant, True) == [([bare], False), ([done, bare, new], True)]
-    assert stages(asked, deviant, True, force=True) == [([done, bare, new], True)]
-    assert stages(asked, boundary, True) == [([bare], False), (asked, True)]
-    assert stages(asked, boundary, True, force=True) == [(asked, True)]
+
+    def rehearsed(analysis, tested):
+        lab.said.clear()
+        told = Told()
+        assert not complete_for(analysis, asked, lab, Where(dry_run=True, progress=told), tested=tested)
+        return lab.said[-1].partition(";")[0], told.lines
+
+    def to(*words):
+        return [f"{word}  {run.place}" for word, run in zip(words, asked, strict=False)]
+
+    assert rehearsed(None, True) == ("2 of 4 runs are there", to("done", "done", "to do", "to do"))
+    assert rehearsed(deviant, True) == ("1 of 3 runs are there", to("done", "to do", "to do"))
+    assert rehearsed(boundary, True) == ("1 of 4 runs are there", to("done", "to do", "to do", "to do"))
+    assert rehearsed(deviant, False)[0] == "0 of 3 models are there"  # what is done has nothing to rehearse
+    lab.said.clear()
+    assert complete_for(boundary, asked, lab, Where(progress=False), tested=True)
+    (counted,) = [line for line in lab.said if " of them finished" in line]
+    assert counted.startswith("4 runs, 1 of them finished")
+    assert all(run.done(tested=True, models=True) for run in asked)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +108,10 @@ def fails(monkeypatch, *seeds):
     """Lets these seeds diverge."""
     whole = launching.finish
 
-    def finish(run, lab, tested=True):
+    def finish(run, lab, tested=True, models=False):
         if run.seed in seeds:
             raise RunFailed("the loss is nan at step 3")
-        return whole(run, lab, tested)
+        return whole(run, lab, tested, models)
 
     monkeypatch.setattr(launching, "finish", finish)
 

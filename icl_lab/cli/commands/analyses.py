@@ -28,7 +28,9 @@ from icl_lab.launch.where import Where
 # Of every command that publishes a study.
 study_options = together(
     click.option("--name", default="", help="Folder in the results folder.  [default: named by what is asked]"),
-    click.option("--force", is_flag=True, help="Write over another study in the folder that --name names."),
+    click.option(
+        "--force", is_flag=True, help="Ask again, and write over another study in the folder that --name names."
+    ),
     click.option("--dry-run", is_flag=True, help="Say what would be trained and written, and do nothing."),
 )
 ask_options = together(model_options, draws_option, study_options, crowd_options)
