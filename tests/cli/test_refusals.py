@@ -194,7 +194,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
         publish(path, data)
 
     monkeypatch.setattr("icl_lab.files.publish", full)
-    monkeypatch.setattr("icl_lab.launch.complete.finish", lambda run, lab, tested: draw(run))
+    monkeypatch.setattr("icl_lab.launch.complete.finish", lambda run, lab, tested, models: draw(run))
 
     def draw(run):
         from icl_lab.launch.draw import draw_history

@@ -152,30 +152,30 @@ def test_no_jobs_is_no_work():
 # What workers of the tests below do instead of a training; a process finds them by their names.
 
 
-def dies_once(run, lab, tested):
+def dies_once(run, lab, tested, models):
     mark = run.folder.parent / "died"
     if not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fails(run, lab, tested):
+def fails(run, lab, tested, models):
     raise RunFailed("the data are bad")
 
 
-def breaks(run, lab, tested):
+def breaks(run, lab, tested, models):
     print("a library says hello")
     raise ValueError("sigma is a cat")
 
 
-def waits(run, lab, tested):
+def waits(run, lab, tested, models):
     (run.folder / "pid").write_text(str(os.getpid()))
     while not lab.stopping():
         time.sleep(0.01)
     raise Stopped("stopped at step 3")
 
 
-def deaf(run, lab, tested):
+def deaf(run, lab, tested, models):
     (run.folder / "pid").write_text(str(os.getpid()))
     time.sleep(600)
 

@@ -200,7 +200,7 @@ def test_a_side_compared_with_itself_is_told_by_cells():
 def test_the_boundary_is_a_page_with_its_picture(site):
     page = Page(site["boundary.html"])
     assert "boundary.html" in Page(site["index.html"]).links()
-    assert site["pictures/bound.png"] == BOUNDARY.parent / "pictures" / "bound.png"
+    assert site["pictures/bound-law.png"] == BOUNDARY.parent / "pictures" / "bound-law.png"
     text = " ".join(page.text)
     assert "|answer − c| ≤ C" in text
     assert "**" not in text

@@ -112,8 +112,8 @@ def _fitting(plan: RunPlan, ranked: Sequence[str], store: Store) -> list[Run]:
             misfits.setdefault(str(reason), []).append(f"{attn} on {task}")
     if not runs:
         raise BadValue(next(iter(misfits), "no task is named."))
-    for reason, pairs in misfits.items():
-        say(f"left out: {', '.join(pairs)}: {reason}")
+    for why, pairs in misfits.items():
+        say(f"left out: {', '.join(pairs)}: {why}")
     return runs
 
 
