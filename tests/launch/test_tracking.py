@@ -191,13 +191,13 @@ def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
 @pytest.mark.slow
 def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, trackio_folder):
     monkeypatch.setattr(KINDS["trackio"], part, lambda *about: [] / 0)
-    lab = followed(lab, "trackio:fails")
+    lab = followed(lab, f"trackio:fails-{part}")  # a project of its own: what one has kept, the next would not log
     runs = [lab.store.run(tiny("linear", "softmax", *SHORT), seed) for seed in (0, 1)]
     for run in runs:
         finish(run, lab)
     assert all(run.finished for run in runs)
     (line,) = lab.said
-    assert re.fullmatch("--track trackio:fails fails: TypeError: unsupported operand .*; runs go on.", line)
+    assert re.fullmatch(f"--track trackio:fails-{part} fails: TypeError: unsupported operand .*; runs go on.", line)
 
 
 @pytest.mark.slow
