@@ -42,7 +42,14 @@ TABLE, PICTURE, PAGE = (
     ROOT / "docs/pictures/bound-law.png",
     ROOT / "docs/boundary.md",
 )
-FILES = ("boundary-bound", "boundary-graph", "boundary-optimizer", "bound-law", "bound-cause", "bound-wide")
+FILES = {  # experiments that train, and what their rows add to a variant
+    "boundary-bound": "",
+    "boundary-graph": ", CUDA graphs",
+    "boundary-optimizer": ", published optimizer",
+    "bound-law": "",
+    "bound-cause": "",
+    "bound-wide": "",
+}
 WHO = ["preset", "variant", "spec", "seed"]
 NEWLINE = "\n"
 MEASURED = ["steps", "bound", "labels", "largest", "beyond", "error", "floor"]
@@ -82,7 +89,13 @@ def runs(store: Store, known: pd.DataFrame) -> pd.DataFrame:
                 ours = spec.test.draws != "paper"  # errors are shown on one set of functions, the published
                 error, floor = (math.nan if ours else _far(run.grid(), metric) for metric in ("mse-code", "floor"))
                 measured = (spec.train.steps, bound, labels, largest, beyond, error, floor)
-                rows[spec.hash, seed] = (preset, variant, spec.hash, seed, *(float(f"{each:.6g}") for each in measured))
+                rows[spec.hash, seed] = (
+                    preset,
+                    variant + FILES[name],
+                    spec.hash,
+                    seed,
+                    *(float(f"{each:.6g}") for each in measured),
+                )
     return pd.DataFrame(rows.values(), columns=[*WHO, *MEASURED]).sort_values(WHO, ignore_index=True)
 
 
@@ -179,7 +192,7 @@ def _arms(found: pd.DataFrame) -> Iterator[tuple[list[str], pd.DataFrame]]:
 
 
 def _span(values: pd.Series) -> str:
-    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    low, high = (f"{each:,.0f}" if each >= 1000 else f"{each:.3g}" for each in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"
 
 
