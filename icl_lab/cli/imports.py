@@ -43,9 +43,6 @@ def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return left, imports
 
 
-GONE = {"settle": "settle is no more; use: icl-lab experiment NAME --until-decided --budget 3h"}
-
-
 class DeferredAnalysis(Deferred):
     """The command of an analysis; menu and manual have its first line alone."""
 
@@ -67,15 +64,10 @@ class Menu(click.Group):
         return super().parse_args(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Returns a command; packages that are installed are asked for one that is not built in.
-
-        Raises ``BadValue`` for one that there was, with what to use in its place.
-        """
+        """Return a command; packages that are installed are asked for one that is not built in."""
         found = super().get_command(context, name)
         if found is None and name in self._outside():
             return DeferredAnalysis(name, registry.part(name).__doc__ or "")
-        if found is None and name in GONE:
-            raise BadValue(GONE[name])
         return found
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -85,7 +77,7 @@ class Menu(click.Group):
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups, the rare ones by name alone."""
         found = {name: self.get_command(context, name) for name in self.list_commands(context)}
-        about = {name: command.help or "" for name, command in found.items() if command and not command.hidden}
+        about = {name: command.help or "" for name, command in found.items() if command}
         rare, outside_ = menu.rare(about), self._outside()
         groups = menu.grouped(about) | ({"Imported": {name: about[name].partition("\n")[0] for name in outside_}})
         widest = max(len(name) for lines in groups.values() for name in lines)

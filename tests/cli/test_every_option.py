@@ -252,8 +252,8 @@ def feed(path, idle, monkeypatch, data):
             complaints = [line for line in err.splitlines() if line.startswith(("icl-lab: ", "Error: "))]
             assert len(complaints) == 1, err
             assert len(complaints[0]) < 3000
-        # A Slurm script is written where the command is typed, to be read before it is submitted, and so are pages.
-        anywhere = option in ("--results", "--to", "--out") or path[-1] in ("sweep-slurm", "site")
+        # Pages are written where the command is typed.
+        anywhere = option in ("--results", "--to", "--out") or path[-1] == "site"
         below = idle.parent if anywhere else idle / "results"
         for written in {*WRITTEN.paths} - {os.devnull}:  # which may be named, and stays a device
             assert Path(idle, written).resolve().is_relative_to(below) or any(word in written for word in CACHES), (

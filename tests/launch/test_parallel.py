@@ -402,12 +402,3 @@ def test_what_nohup_ignores_stays_ignored():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def test_more_machines_are_one_clear_line(run):
-    words = ("sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke", "--on", "gpu1:4,gpu2")
-    code, out, err = run(*words)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert err.startswith("icl-lab: --on is no more: ")
-    assert all(word in err for word in ("--engine ray", "--shard I/N", "sweep-slurm"))
-    assert run("work")[0] == run(*words[:-2], "--silence", "60")[0] == 2

@@ -241,5 +241,3 @@ def test_what_does_not_go_with_it_is_said(ask, run):
     assert (code, "'soon' is no time such as 90m, 3h or 1.5h." in err) == (2, True)
     code, _, err = run("experiment", "ssa-table1", "--budget", "3h")
     assert (code, "--budget is the time of --until-decided" in err) == (2, True)
-    told = "icl-lab: settle is no more; use: icl-lab experiment NAME --until-decided --budget 3h\n"
-    assert run("settle", "--budget", "3h") == (2, "", told)

@@ -94,7 +94,6 @@ FROM_NOTHING: dict[str, list[str]] = {
     "functions": ["functions"],
     "costs": ["costs", "--lengths", "8", "--attn", "ssa", "--pairs", "1"],
     "bench": ["bench", "--only", "start", "--pairs", "1"],
-    "sweep-slurm": ["sweep-slurm", *LINEAR, "--attn", "ssa", "--array", "2"],
 }
 # Commands from a folder in which these have been done.
 DONE = ("compare", "sweep --swap", "experiment", "experiment (analysis)", "deviant", "boundary", "lm", "prompted")
@@ -109,7 +108,6 @@ FROM_STORED: dict[str, list[str]] = {
     "evidence unpack": ["evidence", "unpack", "--to", "unpacked"],
     "card": ["card", RUN, "--write"],
     "claims --record": ["claims", "--record"],
-    "repair": ["repair"],
 }
 # Beside those above, commands that only read.
 READING: dict[str, list[str]] = {
@@ -129,7 +127,6 @@ READING: dict[str, list[str]] = {
     "evidence verify": ["evidence", "verify"],
     "compare --beside": ["compare", *LINEAR, *BOTH, "--seeds", "2", "--beside", "PROMPTED", "--name", "beside"],
     "prompted --dry-run": ["prompted", "--model", "stub", *ASKED, "--dry-run"],
-    "sweep-slurm": FROM_NOTHING["sweep-slurm"],
     "report --out": ["report", "--out", "elsewhere"],
 }
 # Hold times, or the checksums of what does.

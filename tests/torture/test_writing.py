@@ -50,13 +50,7 @@ def tally():
 
 def begun(ground: Ground, name: str, linked: bool = True) -> Path:
     """The folder that a command is typed in."""
-    place = ground.copy(stored=name in STORED, linked=linked)
-    if name == "repair":
-        (grid,) = place.glob("results/runs/linear/ssa/*/seed-0/grid.csv")
-        data = grid.read_bytes()
-        grid.unlink()
-        grid.write_bytes(data[:-30])
-    return place
+    return ground.copy(stored=name in STORED, linked=linked)
 
 
 def undisturbed(ground: Ground, name: str, known: dict[str, Undisturbed] = {}) -> Undisturbed:  # noqa: B006
@@ -183,15 +177,16 @@ def test_a_disk_that_is_really_full(ground, tally, name):
 
 def test_a_rest_and_another_byte_are_told(ground):
     """The table would tell a file that is left, one that is lost, and a byte that is another."""
-    whole = undisturbed(ground, "sweep-slurm")
-    place = begun(ground, "sweep-slurm")
-    assert judged(ground, "sweep-slurm", place, whole) == ("", "")
+    name = "functions"
+    whole = undisturbed(ground, name)
+    place = begun(ground, name)
+    assert judged(ground, name, place, whole) == ("", "")
     (place / "left").write_text("")
-    assert judged(ground, "sweep-slurm", place, whole)[0] == "silent"
+    assert judged(ground, name, place, whole)[0] == "silent"
     lost = Undisturbed({**whole.files, "another": b""}, whole.answer)
-    assert judged(ground, "sweep-slurm", begun(ground, "sweep-slurm"), lost)[0] == "lost"
-    other = Undisturbed({**whole.files, "sweep.sbatch": b"x"}, whole.answer)
-    assert judged(ground, "sweep-slurm", begun(ground, "sweep-slurm"), other)[0] == "silent"
+    assert judged(ground, name, begun(ground, name), lost)[0] == "lost"
+    other = Undisturbed({**whole.files, next(iter(whole.files)): b"x"}, whole.answer)
+    assert judged(ground, name, begun(ground, name), other)[0] == "silent"
     assert one_line(Answer(TRACEBACK, "", "Traceback (most recent call last):", 0.0), (0, 1))
     assert one_line(Answer(1, "", "", 0.0), (0, 1))
     assert one_line(Answer(1, "", "icl-lab: no.\n", 0.0), (0, 1)) == ""
