@@ -15,7 +15,7 @@ from icl_lab.grid import Grid, model_name
 from icl_lab.parts.registry import filename
 from icl_lab.runs import reuse, study_folder
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
-from icl_lab.runs.run import READ_OUT, REPAIRING, Run
+from icl_lab.runs.run import READ_OUT, Run
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
 Cells = Sequence[Mapping[str, float]]
@@ -58,9 +58,7 @@ def tests_held_model(run: Run, held: ArchivedRun | None) -> bool:
 
 
 def swapped_run(run: Run, place: Path) -> Run:
-    """Returns the test with another normalizer that a folder ``swap-<normalizer>`` holds, or held before its repair."""
-    if (place / REPAIRING).exists() and not (place / "grid.csv").exists():
-        return run.swapped((place / REPAIRING).read_text())
+    """Return the test with another normalizer that a folder ``swap-<normalizer>`` holds."""
     try:
         name = model_name(Grid.read(foreign.read(place / "grid.csv").decode()))
     except (OSError, ValueError, KeyError) as error:

@@ -17,7 +17,7 @@ from icl_lab.files import publish, sha256
 
 NAME = "manifest.json"
 WEIGHTS = "model.safetensors"
-WAY_OUT = "icl-lab repair makes it again, as does repeating the run with --force"
+WAY_OUT = "delete its folder, or add --force, and run the same command again"
 
 
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

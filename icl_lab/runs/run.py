@@ -43,7 +43,6 @@ from icl_lab.training.loop import Progress
 SPEC = "spec.json"
 REPLACED = ".replaced"  # what --force sets aside until the run is finished again
 READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
-REPAIRING = ".repairing"  # from when what is damaged is removed until it is made again; holds the normalizer put in
 DIVERGED = "diverged"  # of env.json: why there is no model
 TRAINED = ("history.csv", "env.json", WEIGHTS)
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
@@ -190,10 +189,6 @@ class Run:
         for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that is no more
             path.unlink()
 
-    def begin_repair(self) -> None:
-        """Notes that what is damaged is about to be removed, so that a repair which is cut short is known as such."""
-        publish(self.place / REPAIRING, self.swap.encode())
-
     def forget_replaced(self) -> None:
         """Removes the finished run that was set aside when this one was done afresh."""
         shutil.rmtree(self.folder / REPLACED, ignore_errors=True)
@@ -300,7 +295,6 @@ class Run:
                 manifest.note(self.folder / place, here, over=MEASURED, before=(SPEC, *TRAINED) if own else ())
                 for name, data in here.items():
                     publish(self.folder / place / name, data)
-                (self.folder / place / REPAIRING).unlink(missing_ok=True)
 
     def grid(self) -> Grid:
         """Returns the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""

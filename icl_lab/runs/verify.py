@@ -1,8 +1,7 @@
-"""Everything in a results folder held against what was written, and repair: damaged files of a run are removed."""
+"""Check of a results folder: every file of runs, studies and evidence against the checksum that it was written with."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ from icl_lab.files import CHECKSUM, line_fields
 from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import archiving, checks, environment, manifest, study_folder
 from icl_lab.runs.manifest import WEIGHTS
-from icl_lab.runs.run import MEASURED, REPAIRING, SPEC, TRAINED, Run, read_spec
+from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 
@@ -30,7 +29,7 @@ class Verification:
     place: Path
     state: State
     why: str = ""
-    run: Run | None = None  # what would have to be done again
+    run: Run | None = None
 
     @property
     def changes(self) -> list[str]:
@@ -83,38 +82,6 @@ def table(found: Sequence[Verification]) -> list[str]:
     return lines + [f"{kind:{wide}}" + "".join(f"{counts[kind, state]:>13}" for state in STATES) for kind in kinds]
 
 
-def prepare_repair(found: Verification) -> list[Run]:
-    """Removes the damaged part of a run, and returns the runs that have to be finished again.
-
-    Where the model and what is known of its training are whole, the test alone; else all of it, with its tests with
-    other normalizers. None where nobody can say what the run was: its specification is damaged, or the grid of a test
-    that alone names its normalizer.
-    """
-    try:
-        return [] if found.run is None else _without_damage(found.run, found)
-    except OSError:  # a folder in the place of a file: not ours to remove
-        return []
-
-
-def _without_damage(run: Run, found: Verification) -> list[Run]:
-    if found.place != run.place:
-        others = _swapped_runs(run, [found.place])
-        for other in others:
-            other.begin_repair()
-            _remove_measured(other)
-        return others
-    run.begin_repair()
-    if _training_is_whole(run):
-        _remove_measured(run)
-        return [run]
-    others = _swapped_runs(run, sorted(run.folder.glob("swap-*")))
-    for other in others:
-        other.begin_repair()
-    run.clear()
-    run.forget_replaced()  # it is what is damaged
-    return [run, *others]
-
-
 def _run(folder: Path) -> Iterator[Verification]:
     seed = seed_of(folder)
     try:
@@ -134,7 +101,7 @@ def _run(folder: Path) -> Iterator[Verification]:
     run = Run(folder, spec, seed)
     yield _verification("run", run)
     for place in sorted(folder.glob("swap-*")):
-        if any((place / name).exists() for name in (*MEASURED, REPAIRING)):
+        if any((place / name).exists() for name in MEASURED):
             yield _swapped(run, place)
 
 
@@ -159,8 +126,6 @@ def _verification(kind: str, run: Run) -> Verification:
             run.measured()
     except RunFailed as reason:
         return Verification(kind, run.place, "damaged", str(reason), run)
-    if not run.finished and (run.place / REPAIRING).exists():
-        return Verification(kind, run.place, "damaged", f"the repair of {run.place} was cut short", run)
     state: State = "unfinished" if not run.finished else "whole" if signed else "no manifest"
     return Verification(kind, run.place, state, run=run)
 
@@ -214,33 +179,3 @@ def _archive(folder: Path, tick: Tick) -> Iterator[Verification]:
     kind = "run of the evidence"
     yield from (Verification(kind, folder, "damaged", why) for why in damages)
     yield from (Verification(kind, folder, "whole") for _ in range(max(0, count - len(damages))))
-
-
-def _swapped_runs(run: Run, places: Sequence[Path]) -> list[Run]:
-    found = []
-    for place in places:
-        with suppress(RunFailed):
-            found.append(archiving.swapped_run(run, place))
-    return found
-
-
-def _remove_measured(run: Run) -> None:
-    """Removes what was measured, the grid first; the manifest goes where it cannot be read."""
-    for name in reversed(MEASURED):
-        (run.place / name).unlink(missing_ok=True)
-    try:
-        manifest.read(run.place)
-    except RunFailed:
-        (run.place / manifest.NAME).unlink()
-
-
-def _training_is_whole(run: Run) -> bool:
-    """True if all that training left is as it was written; the weights may have been removed."""
-    try:
-        manifest.read(run.folder)
-        for name in TRAINED:
-            if name != WEIGHTS or run.trained:
-                run.read(name)
-    except RunFailed:
-        return False
-    return True

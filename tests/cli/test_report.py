@@ -115,7 +115,7 @@ def everything(folder):
 @quick
 @pytest.mark.slow
 def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
-    """In a checkout all goes to results/own: pages built again, those named by their folders, and repairs."""
+    """In a checkout all goes to results/own: pages built again, and those named by their folders."""
     results = tmp_path / "results"
     (results / "evidence").mkdir()
     (results / "evidence" / "index.json").write_text("{}")
@@ -133,15 +133,6 @@ def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
     assert (code, out.count("wrote")) == (0, 1), err
     assert (own / "report.html").read_text() != "stale"
     assert {name: data for name, data in everything(results).items() if name.parts[0] != "own"} == before
-    shutil.rmtree(results / "evidence")
-    (results / "evidence").mkdir()
-    (results / "evidence" / "index.json").write_text("{}")
-    (made / "comparison.csv").write_text("edited")
-    edited = everything(made)
-    code, _, err = run("repair", str(made))
-    assert code == 1
-    assert f"{made} is the repository's; take it from the repository again: git checkout {made}" in err
-    assert everything(made) == edited
 
 
 def test_no_command_writes_a_study_but_to_ones_own_results():

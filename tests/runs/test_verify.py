@@ -1,10 +1,12 @@
-"""``verify`` finds every damage in a results folder, and ``repair`` makes again what is damaged and no more."""
+"""``verify`` finds every damage in a results folder; what is deleted is made again, bit for bit."""
 
 import random
+import shutil
 
 import pytest
 
-from icl_lab.runs.verify import everything, prepare_repair
+from icl_lab import pipeline
+from icl_lab.runs.verify import everything
 from tests.runs.test_manifest import DAMAGES, finished, restored  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -74,7 +76,7 @@ def test_the_command_prints_a_table_and_names_the_damage(restored, run, tmp_path
     code, text, err = run("verify", str(root))
     assert code == 1
     assert f"damaged: {made.folder / 'grid.csv'} is damaged or edited" in text
-    assert err == f"icl-lab: 1 is damaged; icl-lab repair {root}\n"
+    assert err == "icl-lab: 1 is damaged, see above; delete it and repeat what made it\n"
     code, _, err = run("verify", str(tmp_path / "nothing"))
     assert code == 2
     assert f"there is no folder '{tmp_path / 'nothing'}'" in err
@@ -82,78 +84,26 @@ def test_the_command_prints_a_table_and_names_the_damage(restored, run, tmp_path
     assert (code, err) == (2, f"icl-lab: {tmp_path} holds no run, no study and no evidence.\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "trains"),
-    [
-        ("grid.csv", False),
-        ("errors.safetensors", False),
-        ("swap-ssa/positions.csv", False),
-        ("history.csv", True),
-        ("model.safetensors", True),
-        ("manifest.json", True),
-    ],
-)
+@pytest.mark.parametrize("name", ["grid.csv", "swap-ssa/positions.csv", "history.csv", "model.safetensors"])
 @pytest.mark.slow
-def test_repair_does_again_what_is_damaged_and_no_more(restored, run, monkeypatch, name, trains):  # noqa: F811
-    from icl_lab import pipeline as sweeping
-
-    lab, made = restored
-    before = bits(made.folder)
-    path = made.folder / name
-    path.write_bytes(DAMAGES["cut short"](path.read_bytes()))
-    calls, train = [], sweeping.train
-    monkeypatch.setattr(sweeping, "train", lambda *a, **k: (calls.append(1), train(*a, **k))[1])
-    code, text, err = run("repair", "--dry-run", str(lab.store.root))
-    assert code == 0
-    assert not calls
-    assert damaged(lab.store.root)
-    code, text, err = run("repair", str(lab.store.root))
-    assert code == 0, err
-    assert "made again: linear | softmax" in text
-    assert bool(calls) == trains
-    assert not damaged(lab.store.root)
-    assert bits(made.folder) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["grid.csv", "swap-ssa/positions.csv", "model.safetensors"])
-def test_a_repair_that_was_killed_is_known_and_goes_on(restored, run, name):  # noqa: F811
-    """What is damaged was removed, and the process ended before it was made again."""
+def test_a_damaged_run_is_deleted_and_made_again(restored, run, name):  # noqa: F811
     lab, made = restored
     before = bits(made.folder)
     path = made.folder / name
     path.write_bytes(DAMAGES["cut short"](path.read_bytes()))
     for finding in damaged(lab.store.root):
-        prepare_repair(finding)
-    assert not path.exists()
-    code, out, err = run("verify", str(lab.store.root))
-    assert (code, "was cut short" in out) == (1, True), err
-    code, _, err = run("repair", str(lab.store.root))
-    assert code == 0, err
+        shutil.rmtree(finding.place, ignore_errors=True)  # that of a run holds those of its tests
+    pipeline.sweep(made.spec, made.seed, lab)
+    pipeline.sweep(made.spec, made.seed, lab, swap="ssa")
     assert not damaged(lab.store.root)
     assert bits(made.folder) == before
-    assert not list(made.folder.rglob(".repairing"))
-    (made.folder / ".learned.png-left").write_text("killed while it drew")
-    assert run("repair", str(lab.store.root))[0] == 0
-    assert not (made.folder / ".learned.png-left").exists()
-
-
-def test_what_nobody_can_know_is_left_and_named(restored, run):  # noqa: F811
-    lab, made = restored
-    (made.folder / "spec.json").write_text("{}")
-    code, _, err = run("repair", str(lab.store.root))
-    assert code == 1
-    assert "left: " in err
-    assert "spec.json cannot be read" in err
-    assert "1 of 2 could not be made again from here" in err or "1 of 1 could not be made again from here" in err
 
 
 @pytest.mark.slow
-def test_a_damaged_comparison_is_built_again_from_its_runs(run, tmp_path):
+def test_a_damaged_comparison_is_found(run, tmp_path):
     small = "train.steps=20 train.batch=8 model.width=16 model.heads=2 test.prompts=64 test.axes.length=5,12"
-    words = [word for setting in small.split() for word in ("--set", setting)]
-    asked = ["--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", "--name", "mine"]
-    code, _, err = run("compare", *asked, *words)
+    asked = ["--task", "linear", "--attn", "softmax,ssa", "--preset", "smoke", "--name", "mine", "--set", small]
+    code, _, err = run("compare", *asked)
     assert code == 0, err
     root = tmp_path / "results"
     table = root / "mine" / "comparison.csv"
@@ -162,8 +112,7 @@ def test_a_damaged_comparison_is_built_again_from_its_runs(run, tmp_path):
     code, text, _ = run("verify", str(root))
     assert code == 1
     assert "comparison.csv is damaged or edited" in text
-    code, text, err = run("repair", str(root))
-    assert code == 0, err
-    assert f"made again: {root / 'mine'}" in text
+    table.unlink()
+    assert run("compare", *asked, "--force")[0] == 0
     assert table.read_text() == whole
     assert not damaged(root)
