@@ -11,14 +11,11 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.bench.rows import Bench, Measurement, child
-from icl_lab.launch.allocation import divisions
-from icl_lab.launch.calibration import measured
 from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.pipeline import subject
 from icl_lab.rng import stream
 from icl_lab.runs.measure import BLOCK, TestSpec, draw, measure, summary
 from icl_lab.runs.presets import PRESETS
-from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Task
 
 LENGTHS = tuple(float(length) for length in range(10, 201, 10))
@@ -78,32 +75,7 @@ def by_hand(model: GPT2, task: Task, test: TestSpec, device: torch.device) -> to
 
 
 def jobs(bench: Bench) -> Iterator[Measurement]:
-    """Yields the steps a second of all runs at once over those of one run, and the same for whole commands."""
-    if bench.device.type != "cuda":
-        yield from _divisions(bench)
-    yield from _sweeps(bench)
-
-
-def _divisions(bench: Bench) -> Iterator[Measurement]:
-    """Each division of the threads among runs; of linear: over so many times one run with as many threads alone."""
-    spec, tried = resolve("linear", "softmax", "lite"), divisions()
-    several = {number: share for number, share in tried.items() if number > 1}
-    if not several:  # a single thread
-        return
-    together, alone = [], []
-    for _ in bench.counted(range(bench.pairs), lambda each: f"division {each + 1}"):
-        together.append(measured(spec, tried))
-        alone.append({share: measured(spec, {1: share})[1] for share in several.values()})
-    for number, share in several.items():
-        case, times = f"{number} runs, threads each: {share}", [1 / rates[number] for rates in together]
-        one = [1 / rates[1] for rates in together]
-        yield bench.quotient(case, f"1 run, threads: {tried[1]}", "x the steps a second", one, times)
-        linear = [1 / (number * rates[share]) for rates in alone]
-        yield bench.quotient(case, f"{number} x 1 run, threads: {share}", "of linear", linear, times)
-
-
-def _sweeps(bench: Bench) -> Iterator[Measurement]:
-    """Whole commands: ``icl-lab sweep --jobs 1`` against other ways; on a CPU two at once, on a GPU more."""
+    """Yield whole commands, ``icl-lab sweep --jobs 1`` against other ways; on a CPU two at once, on a GPU more."""
     names, fresh = ["--jobs 1", "--jobs 2"], count()
     if bench.device.type == "cuda":
         # A process of its own for each seed shares the GPU; one stack fills it from one.

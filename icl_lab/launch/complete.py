@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -105,7 +106,6 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
         check_sizes(left, lab, together, tested)
     asked, (where, clock) = where, allocated(where, left, lab, clock)
-    clock = alone(left, where, lab, clock)
     if where.dry_run:
         rehearse(mine, lab, clock, where)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
@@ -117,7 +117,6 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         for run in mine:
             restart(run, lab)
         where, clock = allocated(asked, mine, lab, clock)
-        clock = alone(mine, where, lab, clock)
     before = {run.place for run in mine if clock.done(run)}
     copied = {run.place for run in mine if run.place in before and run.copied}
     workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
@@ -164,35 +163,16 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
 
 
 def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> tuple[Where, Clock]:
-    """Return the same with the number of runs at once that this machine does best, where none was asked for.
-
-    With fewer threads each their steps take longer, so that the clock is another one.
-    """
-    if where.jobs is not None or where.remote or where.stack:
-        return where, clock
-    try:
-        check_importable(left)
-    except BadValue:
-        return where, clock  # one after another, in this process
-    number = allocation.runs_at_once(left, lab.device, clock, lab.say)
-    if number > 1:
-        clock = Clock(lab.device, clock.tested, lab.stopping, allocation.share(number), clock.models)
-    return replace(where, jobs=number, progress=where.reporter), clock
-
-
-def alone(left: Sequence[Run], where: Where, lab: Lab, clock: Clock) -> Clock:
-    """Return the clock for runs in this process, with the threads that they will have; workers have theirs already."""
-    threads = clock.threads if where.parallel else threads_alone(left, where, lab, clock)
-    if threads == clock.threads:
-        return clock
-    return Clock(lab.device, clock.tested, lab.stopping, threads, clock.models)
-
-
-def threads_alone(left: Sequence[Run], where: Where, lab: Lab, clock: Clock) -> int:
-    """Return the threads for runs in this process: all, or the fastest of one that is alone and takes long."""
-    if len(left) != 1 or where.threads is not None or clock.training(left[0]) <= allocation.QUICK:
-        return torch.get_num_threads()
-    return allocation.fastest_threads(left[0].spec, lab.device)
+    """Return the same with a number of runs at once where none was asked for, and a clock for the threads of each."""
+    number = where.jobs
+    if number is None and not (where.remote or where.stack):
+        with suppress(BadValue):  # else one after another, in this process
+            check_importable(left)
+            number = allocation.runs_at_once(left, lab.device, clock)
+    threads = allocation.share(number or 1, allocation.MOST if where.threads is None else None)
+    if threads != clock.threads:
+        clock = Clock(lab.device, clock.tested, lab.stopping, threads, clock.models)
+    return (where if number == where.jobs else replace(where, jobs=number, progress=where.reporter)), clock
 
 
 def check_importable(runs: Sequence[Run]) -> None:

@@ -37,7 +37,7 @@ class Where:
     beside: folders of prompted language models that are shown beside a comparison or an experiment
     device, threads: auto, cpu, cuda, cuda:1 or mps; CPU threads
     allow_large: begin even what by estimate exceeds this machine's memory, or eight hours
-    jobs: runs at once, by default what finishes most steps a second here
+    jobs: runs at once, by default one a core
     engine, address, gpus_per_run: on a Ray cluster, which one, and GPUs of a run
     stack: train the seeds of a specification in this process as one
     shard: part ``i`` of ``n`` of the runs

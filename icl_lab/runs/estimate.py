@@ -177,14 +177,8 @@ def training_seconds(spec: RunSpec, device: torch.device) -> tuple[float, int]:
     return seconds * examples(spec.train) / spec.train.longest, count
 
 
-def step_seconds(spec: RunSpec, device: torch.device, threads: int) -> float:
-    """Returns the seconds of a step at full length with so many threads."""
-    with environment.threads(threads):
-        return _timed_step(spec, device)[0]
-
-
-def stepper(spec: RunSpec, device: torch.device) -> tuple[Callable[[], object], int]:
-    """Returns a function that does the work of a step at full length, and the working parameters.
+def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
+    """Seconds of a step at full length, the fastest of three, and the working parameters.
 
     An eager step in single precision, whatever the engine: to compile would take longer than to estimate.
     """
@@ -195,15 +189,9 @@ def stepper(spec: RunSpec, device: torch.device) -> tuple[Callable[[], object], 
     def step() -> None:
         torch.autograd.backward(task.loss(model(prompt.tokens, answers=task.answers), prompt))
 
-    return step, model.parameter_count()
-
-
-def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
-    """The seconds of a step, the fastest of three, and the working parameters."""
-    step, count = stepper(spec, device)
     step()  # the first one pays for what is built once
     # The fastest of three: a machine that others use is slow now and then.
-    return min(environment.seconds(step, device) for _ in range(3)), count
+    return min(environment.seconds(step, device) for _ in range(3)), model.parameter_count()
 
 
 @torch.no_grad()

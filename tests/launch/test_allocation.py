@@ -1,35 +1,29 @@
-"""Cores are divided among runs by measured steps; whoever says how many runs at once gets that many."""
+"""Cores are divided among runs, one each; whoever says how many runs at once gets that many."""
 
 import pytest
 import torch
 
 import icl_lab as icl
-from icl_lab.launch import allocation, calibration
+from icl_lab.launch import allocation
 from icl_lab.launch.announce import Clock
-from icl_lab.launch.complete import allocated, complete, threads_alone
-from icl_lab.runs import environment, estimate
+from icl_lab.launch.complete import allocated, complete
+from icl_lab.runs import estimate
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
 CPU = torch.device("cpu")
-# Seconds of a step by its threads: of a small model, which gains little from more of them, and of a large one.
-SMALL = {1: 1.0, 2: 0.7, 4: 0.6, 8: 0.9}
-LARGE = {1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0}
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Sets cores, seconds of a step, seconds of a training, and the bytes that are free."""
+    """Set cores, seconds of a training, and the bytes that are free."""
     now = {"threads": 8}
     monkeypatch.setattr(torch, "get_num_threads", lambda: now["threads"])
     monkeypatch.setattr(torch, "set_num_threads", lambda number: now.update(threads=number))
 
-    def settle(steps=SMALL, cores=8, training=1000.0, free=1e12):
+    def settle(cores=8, training=1000.0, free=1e12):
         now["threads"] = cores
-        monkeypatch.setattr(estimate, "step_seconds", lambda spec, device, threads: steps[threads])
-        rates = lambda spec, threads, say: {number: number / steps[each] for number, each in threads.items()}  # noqa: E731
-        monkeypatch.setattr(calibration, "throughput", rates)
         monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: (training, 1))
         monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
         monkeypatch.setattr(allocation, "free_memory", lambda: free)
@@ -42,55 +36,33 @@ def runs(tmp_path, count, attn="ssa"):
     return [Store(tmp_path).run(spec, seed) for seed in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("steps", "cores", "count", "wanted"),
-    [
-        (SMALL, 8, 20, 8),  # 8 runs of one thread: 8 steps a second; 4 of two: 5.7
-        (SMALL, 8, 5, 4),  # never more than there are runs to train
-        (SMALL, 8, 1, 1),
-        (LARGE, 8, 20, 1),  # all the same: fewer at once
-        (SMALL, 2, 20, 2),
-        (SMALL, 1, 20, 1),
-        ({1: 1.0, 2: 0.51}, 2, 20, 1),  # a gain of 2 percent is none
-    ],
-)
-def test_the_share_with_most_steps_a_second_is_taken(machine, tmp_path, steps, cores, count, wanted):
-    machine(steps, cores)
-    assert allocation.runs_at_once(runs(tmp_path, count), CPU, Clock(CPU), print) == wanted
-    assert torch.get_num_threads() == cores
+@pytest.mark.parametrize(("cores", "count", "wanted"), [(8, 20, 8), (8, 5, 5), (8, 1, 1), (2, 20, 2), (1, 20, 1)])
+def test_there_is_a_run_for_each_core(machine, tmp_path, cores, count, wanted):
+    machine(cores)
+    assert allocation.runs_at_once(runs(tmp_path, count), CPU, Clock(CPU)) == wanted
 
 
 def test_memory_seconds_and_other_devices_bound_it(machine, tmp_path):
     asked = runs(tmp_path, 20)
     one = estimate.size_of(asked[0].spec).training
     machine(free=one * 4 / allocation.SPARED)
-    assert allocation.runs_at_once(asked, CPU, Clock(CPU), print) == 4
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 4
     machine(free=0.0)
-    assert allocation.runs_at_once(asked, CPU, Clock(CPU), print) == 1
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 1
     machine(training=allocation.QUICK / 20)
-    assert allocation.runs_at_once(asked, CPU, Clock(CPU), print) == 1
+    assert allocation.runs_at_once(asked, CPU, Clock(CPU)) == 1
     machine()
-    assert allocation.runs_at_once(asked, torch.device("cuda"), Clock(CPU), print) == 1
+    assert allocation.runs_at_once(asked, torch.device("cuda"), Clock(CPU)) == 1
 
 
-def test_one_run_has_the_threads_that_are_fastest_for_it(machine, tmp_path):
-    (run,) = runs(tmp_path, 1)
-    machine(SMALL)
-    assert allocation.fastest_threads(run.spec, CPU) == 4
-    machine(LARGE)
-    assert allocation.fastest_threads(run.spec, CPU) == 8
-    machine(SMALL, cores=1)
-    assert allocation.fastest_threads(run.spec, CPU) == 1
-
-
-def test_threads_are_chosen_for_a_long_run_that_is_alone(machine, tmp_path):
-    lab, (run, other) = Lab(Store(tmp_path), CPU, print), runs(tmp_path, 2)
-    machine(SMALL)
-    assert threads_alone([run], icl.Where(), lab, Clock(CPU)) == 4
-    assert threads_alone([run], icl.Where(threads=8), lab, Clock(CPU)) == 8  # as was asked
-    assert threads_alone([run, other], icl.Where(), lab, Clock(CPU)) == 8
-    machine(SMALL, training=allocation.QUICK)
-    assert threads_alone([run], icl.Where(), lab, Clock(CPU)) == 8
+@pytest.mark.parametrize(
+    ("cores", "asked", "count", "threads"),
+    [(16, {}, 1, 8), (4, {}, 1, 4), (16, {"threads": 16}, 1, 16), (16, {}, 4, 4), (16, {"jobs": 2}, 4, 8)],
+)
+def test_one_run_has_eight_threads_at_most(machine, tmp_path, cores, asked, count, threads):
+    machine(cores)
+    lab = Lab(Store(tmp_path), CPU, print)
+    assert allocated(icl.Where(**asked), runs(tmp_path, count), lab, Clock(CPU))[1].threads == threads
 
 
 @pytest.mark.parametrize(
@@ -123,7 +95,7 @@ def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
 @pytest.mark.exhaustive
 def test_a_sweep_of_minutes_is_done_by_processes(machine, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(allocation, "QUICK", 0.0)
-    machine({1: 1.0, 2: 0.9}, cores=2)
+    machine(cores=2)
     here = icl.Where(results=tmp_path)
     few = {"train.steps": 5, "test.prompts": 16, "test.axes.length": "5", "test.axes.sigma_f": "1"}
     found = icl.sweep("linear", "ssa", "smoke", few, seeds=2, where=here)
@@ -138,16 +110,6 @@ def test_free_memory_is_read_where_the_system_says_it(monkeypatch, tmp_path):
     assert allocation.free_memory() == 70 * 1024
     monkeypatch.setattr(allocation, "MEMINFO", tmp_path / "none")
     assert allocation.free_memory() > 0
-
-
-def test_a_step_is_timed_with_the_threads_that_are_asked_for(monkeypatch, tmp_path):
-    met = []
-    monkeypatch.setattr(estimate, "stepper", lambda spec, device: (lambda: met.append(torch.get_num_threads()), 1))
-    before = torch.get_num_threads()
-    with environment.threads(2):
-        allocation.fastest_threads(runs(tmp_path, 1)[0].spec, CPU)
-    assert met == [2] * 4 + [1] * 4
-    assert torch.get_num_threads() == before
 
 
 def test_announced_time_is_of_the_threads_that_each_run_has(machine, tmp_path, monkeypatch, lab):
