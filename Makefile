@@ -22,32 +22,40 @@ endif
 # uv does not read pip's variable; pip separates by spaces, uv by commas
 export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(value PIP_FIND_LINKS)))
 
-# What a variable holds reaches the program as it was typed, through the environment: make expands no $(..) in it, and
-# no shell reads it. GIVEN: all that stand on the command line; FOUND: those of the environment that are wanted.
-override MAKES := MAKE% MFLAGS SHELL PYTHON BOOTSTRAP EXTRAS CONSTRAINTS VENV UV_FIND_LINKS
-override GIVEN := $(strip $(foreach v,$(filter-out $(MAKES),$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $v))),$v)))
-override FOUND := $(strip $(foreach v,TASK ATTN RUN SEEDS PRESET DEVICE RESULTS JOBS ARGS,$(if $(filter environment,$(origin $v)),$v)))
-$(foreach v,$(GIVEN) $(FOUND),$(eval override $v := $$(value $v)))
-export $(GIVEN) $(FOUND) GIVEN FOUND
+# Variables after `make` are options of the program. It gets what they hold as it was typed: make expands no $(..) in
+# it, and no shell reads it. ARGS holds further words, parted by spaces.
+override TAKEN := TASK ATTN PRESET SEEDS SET RUN NAME RESULTS DEVICE JOBS ARGS
+override GIVEN := $(strip $(foreach v,$(filter-out MAKE% MFLAGS,$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $v))),$v)))
+$(foreach v,$(filter-out $(TAKEN) PYTHON BOOTSTRAP EXTRAS CONSTRAINTS VENV UV_FIND_LINKS SHELL,$(GIVEN)),\
+  $(error There is no variable $v; there are $(TAKEN). Other options of the program go into ARGS="--name value"))
+$(foreach v,$(filter $(TAKEN),$(GIVEN)),$(eval override $v := $$(value $v)))
+export $(filter $(TAKEN),$(GIVEN))
+option = $(if $(filter $1,$(GIVEN)),$(if $($1),$2 "$$$1"))
+TASK_ATTN = $(call option,TASK,--task) $(call option,ATTN,--attn)
+OPTIONS = $(call option,PRESET,--preset) $(call option,SEEDS,--seeds) $(call option,SET,--set) $(call option,RUN,--run) \
+  $(call option,RESULTS,--results) $(call option,DEVICE,--device) $(call option,JOBS,--jobs) $(if $(filter ARGS,$(GIVEN)),$$ARGS)
+LAB = @set -f; $(PYTHON) -m icl_lab
 
 override OWN := help test test-all test-fast test-lowest check lock docs docs-html notebooks execute
 # Tests at once: as many as cores, and one more for those that wait.
 override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
-# every other target is a command of the program, which says so where it has none of that name: a new file in
-# icl_lab/analyses is a target by being there
-override ASKED := $(filter-out $(OWN) $(READY),$(MAKECMDGOALS))
+# Every other target is a command of the program, which says so where it has none of that name.
+override ASKED := $(filter-out $(OWN) sweep experiment $(READY),$(MAKECMDGOALS))
 
-.PHONY: $(OWN) $(ASKED)
+.PHONY: $(OWN) sweep experiment $(ASKED)
 help: ## this list
 	@$(or $(wildcard $(PYTHON)),$(BOOTSTRAP)) -I icl_lab/cli/menu.py
 	@echo 'Work on the repository:'
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo 'Options are variables: TASK= ATTN="softmax ssa" SEEDS= PRESET= JOBS= DEVICE= RESULTS= NAME= RUN= PROMPTS= and any'
-	@echo 'other in capitals, SET="train.steps=500" or DRY_RUN=yes; ARGS= takes them as the program does, ARGS=--help names them.'
-	@echo '  e.g. make sweep TASK=linear ATTN=ssa PRESET=smoke'
+	@echo 'Variables are options: $(filter-out ARGS,$(TAKEN)). ARGS= takes others, ARGS=--help names them.'
+	@echo '  e.g. make sweep TASK=linear ATTN="softmax ssa" PRESET=smoke ARGS="--dry-run"'
+sweep: $(READY)
+	$(LAB) sweep $(or $(call option,TASK,--task),--task linear) $(or $(call option,ATTN,--attn),--attn softmax) $(OPTIONS)
+experiment: $(READY)
+	$(LAB) experiment $(call option,NAME,) $(TASK_ATTN) $(OPTIONS)
 ifneq ($(ASKED),)
 $(ASKED): $(READY)
-	@$(PYTHON) -m icl_lab make '$@'
+	$(LAB) '$@' $(TASK_ATTN) $(call option,NAME,--name) $(OPTIONS)
 endif
 test: $(READY) ## run the tests, but for the exhaustive ones (ARGS= for pytest)
 	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not exhaustive' $${ARGS-}" | xargs $(PYTHON)

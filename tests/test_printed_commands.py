@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from icl_lab.cli import variables
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli
 from icl_lab.runs import estimate
+from tests.make_lines import program_words
 from tests.torture.ground import language_models
 
 ROOT = Path(__file__).parents[1]
@@ -24,16 +24,17 @@ BARE = "BARE_VENV" in os.environ
 PAGES = ("README.md", "docs/first-hour.md")
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
 STARTS = ("make ", "icl-lab ", "PYTHON=python make ")
-DRY = "DRY_RUN=yes"
+DRY = "ARGS=--dry-run"
 # Commands that train, at the preset for a first look; those that take longer even so, rehearsed.
 INSTEAD = {
     "make sweep TASK=linear ATTN=ssa": "PRESET=smoke",
     "PYTHON=python make sweep": "PRESET=smoke",
-    'make sweep TASK=linear ATTN=ssa ARGS="--set train.steps=2000 --set model.layers=3"': f"PRESET=smoke {DRY}",
+    'make sweep TASK=linear ATTN=ssa ARGS="--set train.steps=2000 --set model.layers=3"': "PRESET=smoke "
+    'ARGS="--dry-run --set train.steps=2000 --set model.layers=3"',
     'make compare TASK=linear ATTN="softmax ssa ssmax" SEEDS=3': f"PRESET=smoke {DRY}",
     'make boundary TASK=linear ATTN="softmax ssa" SEEDS=3': f"PRESET=smoke {DRY}",
     "make experiment NAME=ssa-table1 SEEDS=3": f"PRESET=smoke {DRY}",
-    "make experiment NAME=ssa-table1 UNTIL_DECIDED=yes BUDGET=8h": DRY,
+    'make experiment NAME=ssa-table1 ARGS="--until-decided --budget 8h"': 'ARGS="--until-decided --dry-run"',
     "make sweep TASK=text:file=book.txt ATTN=ssmax": f"PRESET=smoke {DRY}",
     "make sweep ATTN=square:c=3": f"PRESET=smoke {DRY}",
     "icl-lab sweep --task linear --attn ssa --dry-run": "--preset smoke",
@@ -110,26 +111,18 @@ def call(command, place, needs=""):
 
 
 def parse(command):
-    """Hold the words of a command against what it takes; raises where it, or an option of it, does not exist.
-
-    Returns the command, and whether it is one of make.
-    """
-    by_make = "make" in shlex.split(command)[:3]
+    """Return the command of a line; raises where it, or an option of it, does not exist."""
     words = [word for word in shlex.split(command) if not re.match(r"(PYTHON|ICL_LAB_IMPORT)=", word)]
     if words[0] == "make":
-        given = dict(word.split("=", 1) for word in words[2:])
-        chosen = cli.get_command(click.Context(cli), words[1])
-        assert chosen is not None, command
-        rest = variables.words(loaded(chosen), given, given, ())
-    else:
-        assert Path(words[0]).name == "icl-lab" or words[1:3] == ["-m", "icl_lab"], command
-        words = words[1:] if Path(words[0]).name == "icl-lab" else words[3:]
-        while words[0] == "--import":
-            words = words[2:]
-        chosen, rest = cli.get_command(click.Context(cli), words[0]), words[1:]
-        assert chosen is not None, command
-    loaded(chosen).make_context(words[0], list(rest))
-    return loaded(chosen), by_make
+        words = ["icl-lab", *program_words(words)]
+    assert Path(words[0]).name == "icl-lab" or words[1:3] == ["-m", "icl_lab"], command
+    words = words[1:] if Path(words[0]).name == "icl-lab" else words[3:]
+    while words[0] == "--import":
+        words = words[2:]
+    chosen = cli.get_command(click.Context(cli), words[0])
+    assert chosen is not None, command
+    loaded(chosen).make_context(words[0], words[1:])
+    return loaded(chosen)
 
 
 def check_next(out, place, monkeypatch, done=set()):  # noqa: B006
@@ -142,13 +135,12 @@ def check_next(out, place, monkeypatch, done=set()):  # noqa: B006
         if line.startswith("open "):
             assert (place / line.removeprefix("open ")).exists(), line
             continue
-        command, by_make = parse(line)
+        command = parse(line)
         if line in done:
             continue
         done.add(line)
-        rehearsal = "DRY_RUN=yes" if by_make else "--dry-run"
         trains = any("--dry-run" in parameter.opts for parameter in command.params)
-        call(f"{line} {rehearsal if trains else SHORT.get(command.name, '')}", place)
+        call(f"{line} {'--dry-run' if trains else SHORT.get(command.name, '')}", place)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -14,9 +14,9 @@ from icl_lab.cli import index
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
-from icl_lab.cli.variables import options
 from icl_lab.papers import ledger
 from icl_lab.runs.spec import resolve
+from tests.make_lines import program_words
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -151,16 +151,11 @@ def test_make_lines_name_targets_and_variables(page):
         if "make" not in words:
             continue
         settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-        target = next(
-            (word for word in words[words.index("make") + 1 :] if word not in settings and "=" not in word), ""
-        )
+        target = next((word for word in words[words.index("make") + 1 :] if "=" not in word), "")
         assert target in OWN | set(cli.commands) | WRITTEN, line
         if target in OWN | WRITTEN:
             continue
-        taken = options(real(target))
-        assert set(settings) <= set(taken) | {"ARGS", "PYTHON"}, line
-        if "ARGS" in settings:
-            parse(target, shlex.split(settings["ARGS"]))
+        parse(*(lambda name, *rest: (name, rest))(*program_words(words)))
         if "TASK" in settings:
             tasks.canonical(settings["TASK"])
         for rule in set(settings.get("ATTN", "").split()) - EXAMPLES:

@@ -9,8 +9,8 @@ import click
 class Deferred(click.Command):
     """A command whose module is imported by ``load``."""
 
-    def __init__(self, name: str, help: str, load: Callable[[], click.Command], hidden: bool = False) -> None:
-        super().__init__(name, help=help, hidden=hidden)
+    def __init__(self, name: str, help: str, load: Callable[[], click.Command]) -> None:
+        super().__init__(name, help=help)
         self.load = load
 
     def make_context(

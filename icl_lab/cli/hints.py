@@ -11,7 +11,6 @@ import click
 from click.core import ParameterSource
 
 from icl_lab.cli.deferred import loaded
-from icl_lab.cli.variables import as_words, option, spelled
 from icl_lab.parts import outside
 
 # Of one command alone: which part of it, where it writes, and what it throws away.
@@ -32,20 +31,8 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     takes = {option(parameter): parameter for parameter in command.params}
     chosen = {name: values for name, values in _typed(context).items() if name not in OWN} | dict(changes or {})
     said = [(parameter, value) for name, parameter in takes.items() for value in chosen.get(name, ())]
-    imports = [source.given for source in outside.loaded()]
-    if by_make():
-        variables = {outside.VARIABLE: ",".join(imports), "PYTHON": os.environ.get("PYTHON", "")}
-        before = "".join(f"{key}={shlex.quote(value)} " for key, value in variables.items() if value)
-        return f"{before}make {name} {spelled(command, said)}".strip()
-    words = [*(word for each in imports for word in ("--import", each)), name]
+    words = [*(word for source in outside.loaded() for word in ("--import", source.given)), name]
     return f"{program()} {shlex.join([*words, *(word for each in said for word in as_words(*each))])}"
-
-
-def given(command: click.Command) -> list[str]:
-    """Returns the options that were typed now and that another command takes, as its words."""
-    typed = _typed(click.get_current_context())
-    takes = ((parameter, typed.get(option(parameter), ())) for parameter in command.params)
-    return [word for parameter, values in takes for value in values for word in as_words(parameter, value)]
 
 
 def typed() -> str:
@@ -56,19 +43,27 @@ def typed() -> str:
     return shlex.join(["icl-lab", *(word for word in words if not word.startswith("--track="))])
 
 
-def by_make() -> bool:
-    """True if ``make`` started this program."""
-    return sys.argv[0] == "make"
+def option(parameter: click.Parameter) -> str:
+    """Return the longest name of an option or argument."""
+    return max(parameter.opts, key=len)
+
+
+def as_words(parameter: click.Parameter, value: str) -> list[str]:
+    """Return an option or argument with a value as it is typed; of a flag, the name that stands for the value."""
+    if isinstance(parameter, click.Argument):
+        return [value]
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return [parameter.secondary_opts[0] if value == "False" and parameter.secondary_opts else option(parameter)]
+    # A value that begins with a dash would be taken for an option.
+    return [f"{option(parameter)}={value}"] if value.startswith("-") else [option(parameter), value]
 
 
 def program() -> str:
-    """Returns what starts this program: ``icl-lab`` as it was typed or beside Python, or ``python -m icl_lab``."""
+    """Return the way to start this program: ``icl-lab`` as it was typed, or the script or module of this Python."""
+    if Path(sys.argv[0]).name != "__main__.py":
+        return sys.argv[0] if os.sep not in sys.argv[0] else _short(sys.argv[0])
     script = Path(sys.executable).with_name("icl-lab")
-    if by_make() and script.exists():
-        return _short(str(script))
-    if by_make() or Path(sys.argv[0]).name == "__main__.py":
-        return f"{_python()} -m icl_lab"
-    return sys.argv[0] if os.sep not in sys.argv[0] else _short(sys.argv[0])
+    return _short(str(script)) if script.exists() else f"{_python()} -m icl_lab"
 
 
 def _python() -> str:

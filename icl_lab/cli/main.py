@@ -49,7 +49,7 @@ def command_of(each: menu.Command) -> click.Command:
 
 
 for each in menu.commands():
-    cli.add_command(Deferred(each.name, each.help, partial(command_of, each), each.hidden))
+    cli.add_command(Deferred(each.name, each.help, partial(command_of, each)))
 for each in menu.analyses():
     cli.add_command(DeferredAnalysis(each.name, each.help))
 
@@ -82,9 +82,8 @@ def main() -> None:
         cli.check()
         cli.main(args=words, standalone_mode=False)
     except LabError as error:
-        click.echo(brief(f"icl-lab: {error}"), err=True)
-        if hints.by_make() and "icl-lab " in str(error):
-            click.echo(f"icl-lab is {hints.program()} here.", err=True)
+        named_program = str(error).replace("icl-lab ", f"{hints.program()} ")  # in commands that it says to type
+        click.echo(brief(f"icl-lab: {named_program}"), err=True)
         preempted = isinstance(error, Stopped) and signal.SIGINT not in caught
         sys.exit(PREEMPTED if preempted else error.exit_code)
     except click.ClickException as error:

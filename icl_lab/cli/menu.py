@@ -30,7 +30,6 @@ class Command(NamedTuple):
     help: str
     module: str
     part: str
-    hidden: bool
 
 
 def commands() -> Iterator[Command]:
@@ -40,8 +39,7 @@ def commands() -> Iterator[Command]:
             call = _decorated(node, "click", ("command", "group"))
             if call is not None and isinstance(node, ast.FunctionDef):
                 name = _text(call) or node.name.replace("_", "-")
-                hidden = any(word.arg == "hidden" for word in call.keywords)
-                yield Command(name, ast.get_docstring(node) or "", module.name, node.name, hidden)
+                yield Command(name, ast.get_docstring(node) or "", module.name, node.name)
 
 
 def analyses() -> Iterator[Command]:
@@ -51,7 +49,7 @@ def analyses() -> Iterator[Command]:
         for node in _parsed(path / "__init__.py" if module.ispkg else path.with_suffix(".py")):
             call = _decorated(node, "registry", ("add",))
             if call is not None and isinstance(node, ast.ClassDef):
-                yield Command(_text(call), ast.get_docstring(node) or "", module.name, node.name, hidden=False)
+                yield Command(_text(call), ast.get_docstring(node) or "", module.name, node.name)
 
 
 def grouped(about: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -94,7 +92,7 @@ def _text(call: ast.Call) -> str:
 
 def main() -> None:
     """Print the menu as targets of make."""
-    about = {each.name: each.help for each in (*commands(), *analyses()) if not each.hidden}
+    about = {each.name: each.help for each in (*commands(), *analyses())}
     for group, lines in grouped(about).items():
         print(f"{group}:")
         for name, line in lines.items():

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds, several_rules
-from icl_lab.errors import BadValue
+from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds, several_rules, several_settings
 from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -96,7 +95,14 @@ name_option = click.option(
 # Of every command that trains or reads runs.
 where_options = together(
     click.option("--preset", default="lite", show_default=True, help="Size of model, training and test grid."),
-    click.option("--set", "settings", multiple=True, metavar="A.B=V", help="Change a field, e.g. train.steps=2000."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="A.B=V",
+        callback=several_settings,
+        help="Change a field, e.g. train.steps=2000.",
+    ),
     results_option,
     evidence_option,
     device_option,
@@ -109,14 +115,6 @@ where_options = together(
         help="Follow trainings in trackio, wandb, tensorboard or mlflow.  [default: ICL_LAB_TRACK, or none]",
     ),
 )
-
-
-def _hosts(context: click.Context, option: click.Parameter, hosts: tuple[str, ...]) -> None:
-    if hosts:
-        raise BadValue(
-            "--on is no more: for several machines use a Ray cluster (--engine ray --address HOST:PORT), or a shared "
-            "results folder with --shard I/N on each of them or sweep-slurm; see docs/cluster.md."
-        )
 
 
 def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
@@ -132,8 +130,8 @@ crowd_options = together(
     click.option(
         "--jobs",
         type=RunsAtOnce(),
-        help="Runs at once; threads are divided. auto: as many as finish most steps a second here, on a Ray cluster as "
-        "there is room for.  [default: auto]",
+        help="Runs at once; threads are divided. auto: one a core, on a Ray cluster as there is room for.  "
+        "[default: auto]",
     ),
     click.option(
         "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."
@@ -163,7 +161,6 @@ crowd_options = together(
         type=Finite(0, 64),
         help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
     ),
-    click.option("--on", hidden=True, multiple=True, expose_value=False, callback=_hosts),
 )
 # What names runs.
 run_options = together(

@@ -139,8 +139,14 @@ class RunsAtOnce(click.IntRange):
 
 
 def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Reads normalizers in a row: ``softmax,ssmax:s=swap,log-n``. A comma before ``name=`` is inside one of them."""
-    return tuple(rule.strip() for text in given for rule in re.split(r",(?![\w-]+=)", text) if rule.strip())
+    """Read normalizers in a row: ``softmax,ssmax:s=swap log-n``. A comma before ``name=`` is inside one of them."""
+    parts = (part.strip() for text in given for part in re.split(r"[,\s](?!\s*[\w-]+=)", text))
+    return tuple(part for part in parts if part)
+
+
+def several_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Read settings in a row: ``train.steps=20 test.axes.sigma=1, 2``. Spaces before ``name=`` part them."""
+    return tuple(part for text in given for part in re.split(r"\s+(?=[\w.-]+=)", text.strip()))
 
 
 def seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:

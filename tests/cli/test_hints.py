@@ -5,11 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 from icl_lab.cli import hints
-from icl_lab.cli.main import cli
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -74,19 +72,6 @@ def test_after_a_training_the_same_is_tested(run):
     assert following(out)[0].startswith("icl-lab sweep --task linear --attn ssa --preset smoke --set train.steps=10")
 
 
-@pytest.mark.slow
-def test_under_make_the_hint_is_a_make_command(run, monkeypatch, tmp_path):
-    values = {"TASK": "linear", "ATTN": "ssa", "PRESET": "smoke", "SET": shlex.join(SMALL[1::2])}
-    values["RESULTS"] = str(tmp_path / "r")
-    for name, value in values.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GIVEN", " ".join(values))
-    code, out, err = run("make", "train")
-    assert code == 0, err
-    setting = " ".join(SMALL[1::2])
-    assert following(out) == [f"make sweep TASK=linear ATTN=ssa PRESET=smoke SET='{setting}' RESULTS={tmp_path}/r"]
-
-
 @pytest.mark.parametrize(
     ("started", "named"),
     [
@@ -94,7 +79,7 @@ def test_under_make_the_hint_is_a_make_command(run, monkeypatch, tmp_path):
         ("{here}/bin/icl-lab", "bin/icl-lab"),
         ("/elsewhere/bin/icl-lab", "/elsewhere/bin/icl-lab"),
         ("{here}/on-path/icl-lab", "icl-lab"),
-        ("/x/icl_lab/__main__.py", "{python} -m icl_lab"),
+        ("/x/icl_lab/__main__.py", "{script}"),
     ],
 )
 def test_the_program_is_named_as_it_can_be_typed(tmp_path, monkeypatch, started, named):
@@ -104,7 +89,7 @@ def test_the_program_is_named_as_it_can_be_typed(tmp_path, monkeypatch, started,
     monkeypatch.setenv("PATH", str(tmp_path / "on-path"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [started.format(here=tmp_path)])
-    assert hints.program() == named.format(python=sys.executable)
+    assert hints.program() == named.format(script=Path(sys.executable).with_name("icl-lab"))
 
 
 def test_the_python_of_this_folder_is_named_by_its_place_in_it(tmp_path, monkeypatch):
@@ -114,11 +99,11 @@ def test_the_python_of_this_folder_is_named_by_its_place_in_it(tmp_path, monkeyp
     assert hints.program() == ".venv/bin/python -m icl_lab"
 
 
-def test_under_make_the_program_is_the_one_beside_python(tmp_path, monkeypatch):
+def test_the_script_beside_python_is_named_for_its_module(tmp_path, monkeypatch):
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "icl-lab").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["make", "verify"])
+    monkeypatch.setattr(sys, "argv", ["/x/icl_lab/__main__.py", "verify"])
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
     assert hints.program() == ".venv/bin/icl-lab"
 
@@ -131,10 +116,6 @@ def test_what_was_imported_is_imported_again(run, tmp_path, monkeypatch):
     code, out, err = run("--import", "./mine.py", "train", "--attn", "ssa", *SWEEP)
     assert code == 0, err
     assert following(out)[0].startswith("icl-lab --import ./mine.py sweep --task linear --attn ssa")
-    monkeypatch.setattr(sys, "argv", ["make"])
-    monkeypatch.setenv("PYTHON", "python")
-    with click.Context(cli.get_command(click.Context(cli), "claims"), parent=click.Context(cli)):
-        assert hints.then("claims") == "ICL_LAB_IMPORT=./mine.py PYTHON=python make claims"
 
 
 @pytest.mark.slow

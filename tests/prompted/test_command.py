@@ -403,19 +403,3 @@ def test_a_table_averages_over_facets_but_its_axis(ask, stub, folder):
     assert "(exact), mean over depth:" in said
     _, said, _ = ask("--shots", "16", task="needle")
     assert "(exact), length=16:" in said
-
-
-def test_make_passes_its_variables(run, monkeypatch, tmp_path):
-    given = {
-        "TASK": "every",
-        "MODEL": "m",
-        "SHOTS": "10",
-        "PRESET": "smoke",
-        "DRY_RUN": "yes",
-        "RESULTS": str(tmp_path),
-    }
-    for name, value in ({**given, "GIVEN": " ".join(given), "FOUND": ""}).items():
-        monkeypatch.setenv(name, value)
-    code, said, complaint = run("make", "prompted")
-    assert code == 0, complaint
-    assert "Nothing was sent" in said

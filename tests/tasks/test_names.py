@@ -25,7 +25,6 @@ ELSEWHERE = {
     ("bench/training.py", "linear"),
     ("cli/commands/league.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
-    ("cli/variables.py", "linear"),
     ("model/gpt2.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "sigma"),  # a column of a published table
