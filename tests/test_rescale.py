@@ -145,23 +145,6 @@ def test_the_live_attention_page_refuses_a_model_that_rescales():
         export_model(model_of(["model.read_in=scaled"]))
 
 
-def test_a_stack_of_seeds_trains_models_that_rescale():
-    """``vmap`` maps the rescaling over seeds: its losses are those of each model by itself."""
-    from icl_lab.training.ensemble import Stack
-    from icl_lab.training.recipe import TrainSpec
-
-    task = tasks.build("linear")
-    spec = resolve("linear", "softmax", "smoke", ["model.width=16", "model.heads=2", "model.read_in=scaled"])
-    models = [spec.untrained(task, seed) for seed in (0, 1)]
-    stack = Stack(models, task)
-    drawn = stack.draw(TrainSpec(steps=5, batch=4, shift={"sigma_f": 5.0}), (0, 1), 3)
-    together = stack(*drawn)
-    for number, model in enumerate(models):
-        tokens, targets, scored = (part[number] for part in drawn[:3])
-        alone = task.loss(model(tokens, answers=task.answers), tasks.base.Prompt(tokens, targets, scored))
-        assert float(together[number].detach()) == pytest.approx(float(alone.detach()), rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("task", "settings", "words"),
     [

@@ -19,7 +19,6 @@ PARTS = {
     "grid": "runs",
     "quality": "quality",
     "jobs": "runs",
-    "stack": "training",
     "memory": "memory",
     "start": "runs",
 }

@@ -78,8 +78,7 @@ def jobs(bench: Bench) -> Iterator[Measurement]:
     """Yield whole commands, ``icl-lab sweep --jobs 1`` against other ways; on a CPU two at once, on a GPU more."""
     names, fresh = ["--jobs 1", "--jobs 2"], count()
     if bench.device.type == "cuda":
-        # A process of its own for each seed shares the GPU; one stack fills it from one.
-        names += [f"--jobs {SEEDS}", "--stack"]
+        names.append(f"--jobs {SEEDS}")
     threads = torch.get_num_threads()
     settings = [f"train.steps={STEPS}", "test.prompts=64", "test.axes.length=40", "test.axes.sigma_x=1"]
     sets = [word for setting in (*settings, "test.axes.sigma_f=1") for word in ("--set", setting)]

@@ -1,6 +1,4 @@
-"""Training steps: of every normalizer, against Hugging Face, the machine's products and torch's Muon; by every engine;
-of many seeds as one stack.
-"""
+"""Training steps of every normalizer and engine; against Hugging Face, the machine's products and torch's Muon."""
 
 import statistics
 import time
@@ -18,9 +16,7 @@ from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.presets import PRESETS
-from icl_lab.training import ensemble
 from icl_lab.training.curriculum import Staircase
-from icl_lab.training.ensemble import Stack
 from icl_lab.training.loop import advance, optimizer, prepare
 from icl_lab.training.muon import Muon
 from icl_lab.training.recipe import Engine, Precision, TrainSpec
@@ -46,14 +42,9 @@ SECONDS = 0.4  # that one timing of eager steps should take: long against a cloc
 Way = tuple[Engine, Precision]
 EAGER: Way = ("eager", "float32")
 HALF: Way = ("eager", "bf16")
-ENGINES: tuple[Way, ...] = (
-    EAGER, ("compiled", "float32"), ("graph", "float32"), HALF, ("compiled", "bf16"), ("graph", "bf16"),
-)  # fmt: skip
-# By preset. Without a compiler half precision shows what it costs a CPU: compiling it too is not worth its minute.
-ON_CUDA = {"lite": ENGINES, "paper": ENGINES}
-ON_CPU = {"lite": ENGINES[:4], "paper2": (EAGER, HALF)}
-SEEDS = 8  # of a stack
-STACKED = ("softmax", "ssa")
+ENGINES: tuple[Way, ...] = (EAGER, ("graph", "float32"), HALF, ("graph", "bf16"))
+ON_CUDA = {"lite": ENGINES, "paper": ENGINES}  # by preset
+ON_CPU = {"lite": (EAGER, HALF), "paper2": (EAGER, HALF)}
 
 
 class Steps:
@@ -209,25 +200,3 @@ def _steps_a_second(made: dict[str, Steps], bench: Bench) -> Iterator[Measuremen
         yield bench.quotient(name, "a second", "steps", [1.0] * len(own), own, note=note)
         if name != base:
             yield bench.quotient(name, " ".join(EAGER), "x as fast", each[base], own)
-
-
-def stack(bench: Bench) -> Iterator[Measurement]:
-    """Yields the time of a step of every seed on its own over that of a step of their stack."""
-    # A GPU's step is too short for one to be timed.
-    steps = 1 if bench.device.type == "cpu" else 50
-    for rule in bench.counted(STACKED):
-        alone, own = bench.alternate(*_stack_jobs(rule, steps, bench.device))
-        each = statistics.median(own) / steps
-        longer = statistics.median(each * steps * SEEDS / seconds for seconds in alone)
-        note = f"{SEEDS / each:.0f} steps a second over all seeds; {longer:.1f} x the time of one seed"
-        case = f"{SEEDS} seeds of {rule}, lite, stacked"
-        yield bench.quotient(case, "one after another", "x as fast", alone, own, note=note)
-
-
-def _stack_jobs(rule: str, steps: int, device: torch.device) -> tuple[Callable[[], object], Callable[[], object]]:
-    """``steps`` steps of each seed alone, and of all as one, at the longest prompts of preset lite."""
-    single, stacked = ([steps_of("lite", device, rule, seed=seed) for seed in range(SEEDS)] for _ in range(2))
-    spec, together = single[0].spec, Stack([each.model for each in stacked], single[0].task)
-    shared = ensemble.optimizer(together, spec)
-    alone = lambda: [each() for each in single for _ in range(steps)]  # noqa: E731
-    return alone, lambda: [ensemble.advance(together, shared, spec, range(SEEDS), at) for at in range(steps)]

@@ -125,16 +125,13 @@ def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[
     return part, parts
 
 
-# Of commands that may do many runs: at once here, as one, or one part of them here.
+# Of commands that may do many runs: at once here, or one part of them here.
 crowd_options = together(
     click.option(
         "--jobs",
         type=RunsAtOnce(),
         help="Runs at once; threads are divided. auto: one a core, on a Ray cluster as there is room for.  "
         "[default: auto]",
-    ),
-    click.option(
-        "--stack", is_flag=True, help="Train the seeds of a normalizer as one stack: for a GPU; a CPU gains nothing."
     ),
     click.option(
         "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."

@@ -1,6 +1,5 @@
 """Run, or resume, everything in a list of runs: here one after another, or by workers."""
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,7 +29,7 @@ from icl_lab.launch.draw import draw
 from icl_lab.launch.parallel import Job, Orders, WorkerPool
 from icl_lab.launch.where import Where
 from icl_lab.parts import outside
-from icl_lab.runs import ensembles, environment, estimate
+from icl_lab.runs import environment, estimate
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 
@@ -101,10 +100,8 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
             where.reporter.finished(run, True)
         mine = [run for run in mine if not clock.done(run)]
     left = [run for run in mine if not clock.done(run)]
-    seeds = Counter(run.spec.hash for run in left)
     if not where.remote:  # what it takes elsewhere nobody knows here
-        together = max(seeds.values(), default=1) if where.stack else min(where.jobs or 1, len(left))
-        check_sizes(left, lab, together, tested)
+        check_sizes(left, lab, min(where.jobs or 1, len(left)), tested)
     asked, (where, clock) = where, allocated(where, left, lab, clock)
     if where.dry_run:
         rehearse(mine, lab, clock, where)
@@ -124,8 +121,6 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     announce_all(mine, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
     failed = by_workers(left, lab, where, workers, clock) if workers is not None else {}
-    if where.stack:
-        stack(mine, lab)
     # A run that the evidence has without its weights is finished until another test trains its model anew: then it is
     # one's own, and to be tested too.
     with environment.threads(clock.threads if workers is None else torch.get_num_threads()):
@@ -165,7 +160,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
 def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> tuple[Where, Clock]:
     """Return the same with a number of runs at once where none was asked for, and a clock for the threads of each."""
     number = where.jobs
-    if number is None and not (where.remote or where.stack):
+    if number is None and not where.remote:
         with suppress(BadValue):  # else one after another, in this process
             check_importable(left)
             number = allocation.runs_at_once(left, lab.device, clock)
@@ -197,8 +192,6 @@ def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where) -> None:
     what = "runs" if clock.tested else "models"
     rest = f"; the rest would take about {duration(seconds)} {order}" if done < len(runs) else ""
     lab.say(f"{done} of {len(runs)} {what} are there{rest}.")
-    if where.stack:
-        stack(runs, lab, dry_run=True)
 
 
 def restart(run: Run, lab: Lab) -> None:
@@ -282,16 +275,3 @@ def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool,
     if any(job.state == "stopped" for job in jobs):
         raise Stopped("stopped; the same command goes on where each run stands.")
     return failed
-
-
-def stack(runs: Sequence[Run], lab: Lab, dry_run: bool = False) -> None:
-    """Trains what is missing, the seeds of each specification as one."""
-    found = ensembles.groups(runs)
-    if not found:
-        lab.say("nothing to stack: no specification has two seeds left to train.")
-    for group in found:
-        seeds, spec = ", ".join(str(run.seed) for run in group), group[0].spec
-        what = f"{spec.task} | {spec.attn} | {spec.preset} | seeds {seeds} on {environment.describe(lab.device)}"
-        lab.say(f"{what}: trained as one stack of {len(group)}{' (dry run)' if dry_run else ''}")
-        if not dry_run:
-            ensembles.train_together(group, lab)

@@ -39,7 +39,6 @@ class Where:
     allow_large: begin even what by estimate exceeds this machine's memory, or eight hours
     jobs: runs at once, by default one a core
     engine, address, gpus_per_run: on a Ray cluster, which one, and GPUs of a run
-    stack: train the seeds of a specification in this process as one
     shard: part ``i`` of ``n`` of the runs
     dry_run: say what would be done, and do nothing
     track: tracker that follows trainings, trackio, wandb, tensorboard or mlflow, and its project (``wandb:mine``)
@@ -63,7 +62,6 @@ class Where:
     engine: Literal["local", "ray"] = "local"
     address: str = ""
     gpus_per_run: float = 0.0
-    stack: bool = False
     shard: tuple[int, int] = (1, 1)
     dry_run: bool = False
     track: str = ""
@@ -77,8 +75,6 @@ class Where:
             if value is not None:
                 whole(value, name, 1, JOBS)
         check_tracker(self.track)
-        if self.stack and self.parallel:
-            raise BadValue("--stack trains seeds in one process; --jobs and --engine ray use several: choose one.")
         if not self.remote and (self.address or self.gpus_per_run):
             raise BadValue("--address and --gpus-per-run are of a Ray cluster: add --engine ray.")
 

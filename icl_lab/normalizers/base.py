@@ -41,7 +41,7 @@ from icl_lab.errors import BadValue
 
 # What is true of a normalizer around another one, unless it says otherwise, where it is true of that one.
 TRAITS = (
-    *("sums_to_one", "non_negative", "prefix_consistent", "stackable", "ordered", "one_sided", "finishes"),
+    *("sums_to_one", "non_negative", "prefix_consistent", "ordered", "one_sided", "finishes"),
     "reads_tokens",
 )
 # A row whose weights add up to less than this has none: its quotients would overflow single precision backward.
@@ -77,7 +77,6 @@ class Normalizer(nn.Module, ABC):
     sums_to_one: bool = True
     non_negative: bool = True
     prefix_consistent: bool = True  # row i does not depend on how long the prompt goes on
-    stackable: bool = True  # ``torch.func.vmap`` can map the normalizer over the seeds of a stack
     ordered: bool = False  # the weights depend on where a key stands, not only on what it is
     one_sided: bool = False  # its order is one of earlier keys alone: it has no meaning under a mask of both sides
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula

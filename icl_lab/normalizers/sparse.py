@@ -179,7 +179,7 @@ class Projection(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int, None], z: Tensor, alpha: float) -> Any:
-        """Row by row: a stack is a larger tensor."""
+        """Map row by row: the mapped axis becomes the first."""
         return Projection.apply(z.movedim(in_dims[0], 0), alpha), (0,)  # type: ignore[no-untyped-call]
 
 

@@ -134,7 +134,7 @@ class Power(CompiledPower):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], z: Tensor, n: Tensor, b: Tensor) -> Any:
-        """A stack stands before the prompts: z (s .. h t t), n and b (s 1 .. h 1 1)."""
+        """The mapped axis becomes the first: z (s .. h t t), n and b (s 1 .. h 1 1)."""
         parts = zip((z, n, b), in_dims, strict=True)
         z, n, b = (
             part.expand(info.batch_size, *part.shape) if at is None else part.movedim(at, 0) for part, at in parts

@@ -53,7 +53,7 @@ class Prompt:
 
         Formula: sum over scored of v / number of scored
 
-        A mask, not an index: it works in stacks (``vmap``) and compiled, where the number of scored tokens is unknown.
+        A mask, not an index: it works under ``vmap`` and compiled, where the number of scored tokens is unknown.
         """
         return torch.where(self.scored, values, 0).sum() / self.scored.sum()
 

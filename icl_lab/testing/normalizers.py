@@ -4,10 +4,9 @@
 """
 
 import inspect
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from icl_lab import normalizers
 from icl_lab.normalizers.base import Normalizer, causal
@@ -132,42 +131,6 @@ def layers_share_what_is_declared_and_nothing_else(choice: str) -> None:
                 hold(grad is not None and bool((grad != 0).any()), f"the second layer does not read the shared {name}")
 
 
-class _Asked(torch.nn.Module):
-    """A normalizer as a module that can be called: ``attend``."""
-
-    rule: Normalizer
-
-    def __init__(self, rule: Normalizer) -> None:
-        super().__init__()
-        self.rule = rule
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return self.rule.attend(q, k, v, causal(q.shape[-2]))
-
-
-def seeds_can_be_stacked_where_declared(choice: str) -> None:
-    """Check, where ``stackable``: ``torch.func.vmap`` over the parameters of two seeds gives what each gives alone."""
-    seeds = [_Asked(build(choice)) for _ in range(2)]
-    for seed, each in enumerate(seeds):
-        stir(each.rule, seed)
-    if not all(part.stackable for part in seeds[0].rule.modules() if isinstance(part, Normalizer)):
-        return
-    state = torch.func.stack_module_state(list(seeds))
-    inputs = [qkv(seed=0), qkv(seed=1)]
-    stacked = [torch.stack(pair) for pair in zip(*inputs, strict=True)]
-
-    def ask(state: Any, tensors: list[torch.Tensor]) -> Any:
-        return torch.func.functional_call(seeds[0], state, tuple(tensors))
-
-    try:
-        with sdpa_kernel(SDPBackend.MATH):  # as stacks are trained: the fused kernels of a CPU cannot be mapped
-            got = torch.func.vmap(ask)(state, stacked)
-    except RuntimeError as error:
-        raise AssertionError(f"stackable is declared, and vmap cannot map it: {str(error).splitlines()[0]}") from None
-    alone = torch.stack([each.forward(*tensors) for each, tensors in zip(seeds, inputs, strict=True)])
-    hold(torch.allclose(got, alone, atol=1e-9), "stacked seeds get other outputs than each seed alone")
-
-
 def half_precision_differs_by_three_percent_at_most(choice: str) -> None:
     """In bfloat16 the weights and the output are of that type, and within 3 % of the largest in single precision."""
     rule = single(choice)
@@ -189,5 +152,4 @@ CHECKS = (
     half_precision_differs_by_three_percent_at_most,
     parameters_are_named_have_one_entry_a_head_and_learn,
     layers_share_what_is_declared_and_nothing_else,
-    seeds_can_be_stacked_where_declared,
 )

@@ -1,12 +1,10 @@
-"""Engines of the training step: eager, compiled, or recorded as a CUDA graph and replayed."""
+"""Engines of the training step: eager, or recorded as a CUDA graph and replayed."""
 
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -14,7 +12,6 @@ from torch import Tensor
 from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import additive_mask
-from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import Engine, Precision
@@ -23,7 +20,6 @@ Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 Job = Callable[[], Tensor]
 Recorder = Callable[[Job], tuple[Callable[[], object], Tensor]]
 
-BACKEND = "inductor"  # of torch.compile
 WARM = 3  # runs of a job before it is recorded: libraries choose their kernels and take their work space
 
 
@@ -84,39 +80,6 @@ class Eager:
             torch.nn.utils.clip_grad_norm_(optim.params, self.work.clip)
         optim.step()
         return loss.detach()
-
-
-class Compiled(Eager):
-    """The loss and its gradients as code made by ``torch.compile``, once for each number and length of prompts.
-
-    Code for a length knows nothing of the lengths before it, so a training that is taken up again runs the same code
-    and ends with the same bits. Code for all lengths at once is made in the time of one, but what it is hangs on the
-    length it was made at.
-
-    The longest prompts are compiled here, before the first step: raises ``BadValue`` where the normalizer, the position
-    code or the task cannot be, or nothing can.
-    """
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work)
-        self.plain, self.loss = self.loss, self._compiled
-        self.made: dict[tuple[int, int], Loss] = {}
-        device = next(work.model.parameters()).device
-        prompt = work.task.sample(stream(0, "compile"), work.batch, work.longest).to(device)
-        where = work.model.places(prompt.tokens.shape[1], stream(0, "compile"), device)
-        try:
-            visible = work.model.visible(len(where), device)
-            loss = self.loss(prompt.tokens, prompt.targets, prompt.scored, visible, where)
-            torch.autograd.grad(loss, work.optim.params, allow_unused=True)
-        except RuntimeError as error:
-            raise BadValue(f"train.engine=compiled is not possible here: {told(work.model, error)}") from error
-
-    def _compiled(self, tokens: Tensor, targets: Tensor, scored: Tensor, visible: Tensor, where: Tensor) -> Tensor:
-        shape = (len(tokens), len(where))
-        if shape not in self.made:
-            code = own_code(self.plain)
-            self.made[shape] = torch.compile(code, backend=BACKEND, fullgraph=True, dynamic=False)
-        return self.made[shape](tokens, targets, scored, visible, where)
 
 
 @dataclass(frozen=True)
@@ -181,8 +144,10 @@ class Graph(Eager):
 
 def check(name: Engine, device: torch.device) -> None:
     """Raises ``BadValue`` where the device is not one for the engine."""
+    if name == "compiled":
+        raise BadValue("train.engine=compiled is read in older runs and trains no more; take eager, or graph on CUDA.")
     if name == "graph" and device.type != "cuda":
-        raise BadValue(f"train.engine=graph records CUDA graphs, and the device is {device}; take eager or compiled.")
+        raise BadValue(f"train.engine=graph records CUDA graphs, and the device is {device}; take eager.")
 
 
 def build(name: Engine, work: Work) -> Eager:
@@ -190,7 +155,7 @@ def build(name: Engine, work: Work) -> Eager:
     check(name, next(work.model.parameters()).device)
     if name == "graph":
         return Graph(work, cuda_recorder())
-    return Compiled(work) if name == "compiled" else Eager(work)
+    return Eager(work)
 
 
 def loss_of(model: GPT2, task: Task, precision: Precision) -> Loss:
@@ -208,13 +173,6 @@ def loss_of(model: GPT2, task: Task, precision: Precision) -> Loss:
         return task.loss(outputs, Prompt(tokens, targets, scored))
 
     return loss
-
-
-def own_code(loss: Loss) -> Loss:
-    """Returns the function with code of its own: torch counts compilations by code, and gives up after eight."""
-    made = cast(FunctionType, loss)
-    copy = FunctionType(made.__code__.replace(), made.__globals__, made.__name__, made.__defaults__, made.__closure__)
-    return cast(Loss, copy)
 
 
 @contextmanager
@@ -260,7 +218,6 @@ def cuda_recorder() -> Recorder:
 
 def told(model: GPT2, error: RuntimeError) -> str:
     """One line of an error message of torch."""
-    cause = getattr(error, "inner_exception", error)  # a backend's own complaint is wrapped in that of the compiler
-    line = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     why = line.rstrip(".")
     return f"{model.attn}, positions {model.spec.positions}: {why}. train.engine=eager takes every normalizer."

@@ -1,7 +1,7 @@
 """Optimizers: Adam, AdamW, Muon for the matrices of the blocks; optional moving average of the parameters."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,8 +22,7 @@ class Optimizer:
 
     ``matrices`` names the weights of linear maps inside the blocks: Muon moves them, and decay shrinks them; all other
     numbers are left to Adam, without decay. ``parts`` names the parameters whose rows have rates of their own
-    (``training/scaling.py``). In a stack of ``seeds`` models a matrix is (s m n), and Muon moves each of its s rows by
-    itself; parts of a stack are whole parameters.
+    (``training/scaling.py``).
     """
 
     def __init__(
@@ -32,20 +31,19 @@ class Optimizer:
         parameters: Mapping[str, nn.Parameter],
         matrices: Collection[str],
         parts: Mapping[str, Sequence[Part]] | None = None,
-        seeds: int = 0,
     ) -> None:
         learned = {name: p for name, p in parameters.items() if p.requires_grad}
-        self.params, self.ema, self.seeds = list(learned.values()), recipe.ema, seeds
+        self.params, self.ema = list(learned.values()), recipe.ema
         self.average: list[Tensor] = []  # of the numbers, from the first step on
         self.ema_steps = 0  # steps that the average has seen
-        self.views: list[tuple[nn.Parameter, nn.Parameter, int | slice]] = []  # a part, its parameter, its place there
+        self.views: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # a part, its parameter, its place there
         self.muon: Muon | None = None
         self.rate: float | Tensor = recipe.rate
         by_muon, by_adam = list[tuple[nn.Parameter, float]](), defaultdict[tuple[bool, float], list[nn.Parameter]](list)
         for name, p in learned.items():
             for part in (parts or {}).get(name, [Part()]):
                 if recipe.optimizer == "muon" and name in matrices:
-                    by_muon += [(self._view(p, place), part.rate) for place in (range(seeds) if seeds else [part.rows])]
+                    by_muon.append((self._view(p, part.rows), part.rate))
                 else:
                     decays = recipe.optimizer == "adamw" and name in matrices
                     by_adam[decays, part.rate].append(self._view(p, part.rows))
@@ -58,7 +56,7 @@ class Optimizer:
         shrunk = [{"params": of, "weight_decay": recipe.decay if decays else 0.0} for (decays, _), of in groups]
         self.adam = kind(shrunk, fused=True)
 
-    def _view(self, p: nn.Parameter, place: int | slice) -> nn.Parameter:
+    def _view(self, p: nn.Parameter, place: slice) -> nn.Parameter:
         """Part of a parameter that shares its memory; the parameter itself where the part is all of it."""
         if place == WHOLE:
             return p
@@ -139,59 +137,3 @@ class Optimizer:
         means = state["average"]  # none, or one for each parameter
         self.average = [mean.to(p.device, copy=True) for mean, p in zip(means, self.params, strict=bool(means))]
         self.ema_steps = state["moves"]
-
-
-def together(optimizer: Optimizer, states: Sequence[Mapping[str, Any] | None]) -> None:
-    """Loads the states of single seeds, all at the same step, into the optimizer of their stack.
-
-    Raises ``ValueError`` where only some have moved: the kernel would read what is not there.
-    """
-    known = [state for state in states if state is not None]
-    if len(known) not in (0, len(states)):
-        raise ValueError(f"{len(known)} of {len(states)} seeds have a state of Adam")
-    if not known:
-        return
-    device = optimizer.params[0].device  # states that were read from disk lie elsewhere
-    adams = [state["adam"]["state"] for state in known]
-    whole = {
-        number: {
-            # How often Adam has moved a number is one count for all seeds.
-            name: value if name == "step" else torch.stack([adam[number][name].to(device) for adam in adams])
-            for name, value in first.items()
-        }
-        for number, first in adams[0].items()
-    }
-    state: dict[str, Any] = {
-        "adam": {**optimizer.adam.state_dict(), "state": whole},
-        "average": [torch.stack([mean.to(device) for mean in means]) for means in _columns(known, "average")],
-        "moves": known[0]["moves"],
-    }
-    if optimizer.muon is not None:
-        muons = [state["muon"]["state"] for state in known]
-        rows = [muon[number] for number in muons[0] for muon in muons]  # in the order of ``Optimizer.views``
-        state["muon"] = {**optimizer.muon.state_dict(), "state": dict(enumerate(rows))}
-    optimizer.load_state_dict(state)
-
-
-def alone(optimizer: Optimizer, k: int) -> dict[str, Any]:
-    """Returns the state of seed number ``k`` of a stack, as a training of that seed alone would have it."""
-    state = optimizer.state_dict()
-    adam = {
-        number: {name: value.clone() if name == "step" else value[k].clone() for name, value in of.items()}
-        for number, of in state["adam"]["state"].items()
-    }
-    found = {
-        "adam": {**state["adam"], "state": adam},
-        "average": [mean[k].clone() for mean in state["average"]],
-        "moves": state["moves"],
-    }
-    if optimizer.muon is not None:
-        own = list(state["muon"]["state"].items())[k :: optimizer.seeds]
-        muon = {i: {name: value.clone() for name, value in of.items()} for i, (_, of) in enumerate(own)}
-        groups = [{**group, "params": list(range(len(own)))} for group in state["muon"]["param_groups"]]
-        found["muon"] = {"state": muon, "param_groups": groups}
-    return found
-
-
-def _columns(states: Sequence[Mapping[str, Any]], name: str) -> Iterable[tuple[Tensor, ...]]:
-    return zip(*(state[name] for state in states), strict=True)

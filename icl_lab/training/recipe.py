@@ -34,11 +34,10 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     f of arXiv 2501.19399. ``shift`` holds the standard deviations (axes of the task's shift grid) of the training
     prompts that are not 1: a wider training law.
 
-    ``engine`` says how a step is executed: ``eager`` as it is written; ``compiled`` with the loss and its gradients as
-    code made by ``torch.compile``, which takes a while before the first step; ``graph`` recorded whole for each length
-    and replayed, on CUDA only. ``precision=bf16`` takes the products inside the blocks in half precision, in training
-    and not in tests; on a CPU those of attention stay in single precision. Engines differ by rounding, but training
-    amplifies rounding, so both are part of what a run is.
+    ``engine`` says how a step is executed: ``eager`` as it is written; ``graph`` recorded whole for each length and
+    replayed, on CUDA only; ``compiled`` stands in older runs alone. ``precision=bf16`` takes the products inside the
+    blocks in half precision, in training and not in tests; on a CPU those of attention stay in single precision.
+    Engines differ by rounding, but training amplifies rounding, so both are part of what a run is.
 
     ``read_out_rate`` multiplies Adam's rate of the read-out. ``scaling=mup`` changes starts and rates with the width,
     so that rates found at width 64 carry over, ``mup:depth=yes`` also with the number of layers

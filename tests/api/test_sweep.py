@@ -165,7 +165,6 @@ def test_errors_are_the_lines_of_the_command_line(place, typed, given, how, word
         ({"threads": 0}, "threads must be a whole number"),
         ({"settings": [1]}, "settings must be a text, a list of texts or a mapping"),
         ({"attn": ["ssa", 3]}, "attn must be a text or a list of texts"),
-        ({"stack": True, "jobs": 2}, "choose one"),
     ],
 )
 def test_what_no_command_could_be_given_is_one_line(swept, how, said):

@@ -205,27 +205,28 @@ def tiny_steps(monkeypatch, *refused):
 @pytest.mark.exhaustive
 def test_engines_are_compared_with_eager_steps_or_named(monkeypatch, quick):
     told, said = quick
-    tiny_steps(monkeypatch, "graph float32")
+    tiny_steps(monkeypatch, "graph bf16")
+    monkeypatch.setattr(training, "ON_CPU", {"lite": training.ENGINES, "paper2": training.ENGINES[::2]})
     rows = list(training.engines(told))
-    assert said == ["engines: graph float32, lite: there is none."]
-    assert [row.case for row in rows if row.unit.startswith("seconds")] == ["compiled float32, lite"]
+    assert said == ["engines: graph bf16, lite: there is none."]
+    assert [row.case for row in rows if row.unit.startswith("seconds")] == ["graph float32, lite"]
     speeds = [row.case for row in rows if row.against == "a second"]
-    lite = ["eager float32, lite", "compiled float32, lite", "eager bf16, lite"]
+    lite = ["eager float32, lite", "graph float32, lite", "eager bf16, lite"]
     assert speeds == [*lite, "eager float32, paper2", "eager bf16, paper2"]
     assert [row.case for row in rows if row.against == "eager float32"] == [*lite[1:], "eager bf16, paper2"]
     assert all(row.ratio > 0 for row in rows)
 
 
 def test_steps_a_second_and_the_minutes_of_a_published_training(monkeypatch, quick):
-    """Times that are written down: two steps of 0.2 s each a timing, and the compiled ones take half of it."""
-    tiny_steps(monkeypatch, "graph float32", "eager bf16")
-    monkeypatch.setattr(training, "ON_CPU", {"lite": training.ENGINES[:4]})
+    """Times that are written down: two steps of 0.2 s each a timing, and the recorded ones take half of it."""
+    tiny_steps(monkeypatch)
+    monkeypatch.setattr(training, "ON_CPU", {"lite": training.ENGINES[:2]})
     asked = iter([[[0.2]], [[0.4], [0.2]]])
     monkeypatch.setattr(Bench, "alternate", lambda bench, *jobs, most=0: next(asked))
-    _, eager, compiled, ratio = training.engines(quick[0])
-    assert (eager.ratio, eager.seconds, compiled.ratio) == pytest.approx((5, 0.2, 10))
+    _, eager, graph, ratio = training.engines(quick[0])
+    assert (eager.ratio, eager.seconds, graph.ratio) == pytest.approx((5, 0.2, 10))
     assert eager.note == "500,000 steps: 1,667 minutes"
-    assert (ratio.case, ratio.ratio) == ("compiled float32, lite", 2)
+    assert (ratio.case, ratio.ratio) == ("graph float32, lite", 2)
 
 
 def test_the_engines_of_the_bench_are_those_of_training():
@@ -367,31 +368,16 @@ def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     assert (row.part, row.unit) == ("jobs", "x as fast")
 
 
-def test_divisions_are_held_against_one_run_and_against_linear(monkeypatch):
-    """Steps a second by hand: 30 together with 2 threads each, 4 threads alone 20, 2 threads alone 25."""
-    rates = {(1, 4): 20.0, (2, 2): 30.0, (4, 1): 40.0, (1, 2): 25.0, (1, 1): 16.0}
-    monkeypatch.setattr(runs, "measured", lambda spec, threads: {n: rates[n, each] for n, each in threads.items()})
-    monkeypatch.setattr(runs, "_sweeps", lambda bench: iter(()))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    rows = runs.jobs(Bench(CPU, pairs=1))
-    assert [(row.case, row.against, row.unit, pytest.approx(row.ratio)) for row in rows] == [
-        ("2 runs, threads each: 2", "1 run, threads: 4", "x the steps a second", 1.5),
-        ("2 runs, threads each: 2", "2 x 1 run, threads: 2", "of linear", 0.6),
-        ("4 runs, threads each: 1", "1 run, threads: 4", "x the steps a second", 2.0),
-        ("4 runs, threads each: 1", "4 x 1 run, threads: 1", "of linear", 0.625),
-    ]
-
-
-def test_on_a_gpu_the_stack_is_held_against_processes(monkeypatch):
+def test_on_a_gpu_more_processes_are_tried(monkeypatch):
     asked = []
     monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
     monkeypatch.setattr(
         Bench, "alternate", lambda bench, *ways, most, warm: [[way() or 8.0 / 2**k] for k, way in enumerate(ways)]
     )
     rows = list(runs.jobs(Bench(torch.device("cuda"), pairs=1)))
-    assert [row.case for row in rows] == ["4 seeds, --jobs 2", "4 seeds, --jobs 4", "4 seeds, --stack"]
-    assert [(row.ratio, row.seconds) for row in rows] == [(2.0, 4.0), (4.0, 2.0), (8.0, 1.0)]
-    assert ["--stack" in words for words in asked if "sweep" in words] == [False, False, False, True]
+    assert [row.case for row in rows] == ["4 seeds, --jobs 2", "4 seeds, --jobs 4"]
+    assert [(row.ratio, row.seconds) for row in rows] == [(2.0, 4.0), (4.0, 2.0)]
+    assert len([words for words in asked if "sweep" in words]) == 3
 
 
 def test_a_child_that_fails_says_why():
@@ -527,9 +513,9 @@ def test_rows_before_a_stop_are_kept_beside_older_ones(ask, tmp_path, monkeypatc
     assert "new / other" in done.stdout
     kept = rows.read((tmp_path / "bench" / "bench.csv").read_text())
     assert [(row.part, row.case) for row in kept] == [("grid", "case"), ("jobs", "case"), ("grid", "new")]
-    ask("--only", "stack")
+    ask("--only", "memory")
     env = json.loads((tmp_path / "bench" / "env.json").read_text())
-    assert set(env) == {"grid on cpu", "jobs on cpu", "stack on cpu"}  # no row without where it was measured
+    assert set(env) == {"grid on cpu", "jobs on cpu", "memory on cpu"}  # no row without where it was measured
 
 
 def test_json_is_all_there_is_on_standard_output(ask, tmp_path):

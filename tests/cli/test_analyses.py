@@ -36,7 +36,7 @@ def test_help_imports_no_torch(command):
 @pytest.mark.parametrize("name", [name for name in analyses.names() if analyses.registry.part(name).trains])
 def test_what_all_share_is_an_option_of_each(name):
     options = {word for parameter in command(name).params for word in parameter.opts}
-    shared = "--task --attn --seeds --run --preset --set --results --device --threads --jobs --stack --shard --draws"
+    shared = "--task --attn --seeds --run --preset --set --results --device --threads --jobs --shard --draws"
     assert {*shared.split(), "--name", "--force", "--dry-run"} <= options
 
 

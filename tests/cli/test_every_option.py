@@ -157,7 +157,7 @@ def idle(tmp_path, monkeypatch):
     from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
     from icl_lab.testing import verdicts
-    from icl_lab.training import lockstep, loop
+    from icl_lab.training import loop
 
     def never(*words, **names):
         raise AssertionError("this computes")
@@ -177,7 +177,6 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(rules, "costs", lambda *_: Figure())
     monkeypatch.setattr(verdicts, "verdicts", lambda part: iter(()))
     monkeypatch.setattr(loop, "advance", never)
-    monkeypatch.setattr(lockstep, "train", never)
     monkeypatch.setattr(subprocess, "run", never)
     monkeypatch.setattr(subprocess, "Popen", never)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}

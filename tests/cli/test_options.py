@@ -113,8 +113,8 @@ def test_options_become_a_plan_and_a_place(asked):
 
 
 def test_what_does_not_go_together_is_said_with_the_usage(asked):
-    with pytest.raises(click.UsageError, match="choose one"):
-        asked("--task", "linear", "--attn", "ssa", "--stack", "--jobs", "2")
+    with pytest.raises(click.UsageError, match="add --engine ray"):
+        asked("--task", "linear", "--attn", "ssa", "--address", "auto")
 
 
 def test_a_name_that_a_command_takes_itself_is_no_folder():

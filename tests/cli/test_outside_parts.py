@@ -212,15 +212,6 @@ def test_a_rule_that_training_switches_to_is_recorded(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
-def test_seeds_trained_as_one_stack_record_the_import(folder, run, tmp_path):
-    code, _, err = run(*sweep("--seeds", "2", "--stack", "--import", "./square.py"))
-    assert code == 0, err
-    paths = list((tmp_path / "results").rglob("env.json"))
-    assert [json.loads(path.read_text())["outside"][0]["name"] for path in paths] == ["square"] * 2
-
-
-@pytest.mark.slow
 def test_listing_names_outside_rules_and_broken_packages(folder, tmp_path):
     place = tmp_path / "site" / "my_rules-1.2.dist-info"
     place.mkdir(parents=True)

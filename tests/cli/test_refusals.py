@@ -6,7 +6,7 @@ import pytest
 
 from icl_lab.files import publish
 from icl_lab.runs import estimate, store
-from icl_lab.training import lockstep, loop
+from icl_lab.training import loop
 
 SMALL = ["model.width=8", "train.batch=4", "train.steps=60", "train.warmup=2", "test.axes.length=5,10"]
 T = ["--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]
@@ -23,7 +23,6 @@ def untrained(monkeypatch, tmp_path):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "advance", never)
-    monkeypatch.setattr(lockstep, "train", never)
     monkeypatch.setattr(estimate, "test_seconds", never)
     monkeypatch.setattr(estimate, "training_seconds", never)  # it makes a model, and a batch as long as the longest
     monkeypatch.setattr(estimate, "room", lambda device: 16e9)
@@ -79,7 +78,7 @@ REFUSED = [
     ),
     (setting("model.positions=none", "test.axes.length=100000"), "the test would need about"),
     (setting("test.prompts=100000000"), "the test would need about"),
-    ([*SWEEP, "--seeds", "9", "--stack", "--set", "train.batch=100000"], "9 trainings at once would need about"),
+    ([*SWEEP, "--seeds", "9", "--jobs", "9", "--set", "train.batch=100000"], "9 trainings at once would need about"),
     (["train", *LINEAR, "--set", "train.batch=1000000"], "the training would need about"),
     (["compare", *LINEAR, "--attn", "ssa", "--set", "test.prompts=100000000"], "the test would need about"),
     (["ablate", *LINEAR, "--set", "train.batch=1000000"], "the training would need about"),

@@ -67,7 +67,7 @@ def test_one_run_has_eight_threads_at_most(machine, tmp_path, cores, asked, coun
 
 @pytest.mark.parametrize(
     ("asked", "wanted"),
-    [({}, 8), ({"jobs": 3}, 3), ({"jobs": 1}, 1), ({"stack": True}, None), ({"engine": "ray"}, None)],
+    [({}, 8), ({"jobs": 3}, 3), ({"jobs": 1}, 1), ({"engine": "ray"}, None)],
 )
 def test_what_is_asked_for_is_done(machine, tmp_path, asked, wanted):
     machine()

@@ -9,10 +9,10 @@ import pytest
 
 import icl_lab as icl
 from icl_lab.errors import BadValue, Stopped, UnknownName
-from icl_lab.launch.complete import finish, stack
+from icl_lab.launch.complete import finish
 from icl_lab.launch.tracking import FOLDER, KINDS, Tracking
 from icl_lab.launch.where import Where
-from icl_lab.training import lockstep, loop
+from icl_lab.training import loop
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -34,7 +34,6 @@ TIMED = ("env.json", "manifest.json")
 def _short_rows(monkeypatch, request):
     if "jobs" not in request.node.name:  # another process has rows of 50 steps
         monkeypatch.setattr(loop, "ROW", 5)
-        monkeypatch.setattr(lockstep, "ROW", 5)
 
 
 @pytest.fixture(scope="session")
@@ -156,14 +155,6 @@ def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     names = told(tracked)[name_of(run)]
     assert names["loss"] == ROWS
     assert names["test/model"] == names["swap-ssmax-s-swap/test/model"] == [20]
-
-
-@pytest.mark.slow
-def test_stacked_seeds_are_followed_each(tiny, tracked):
-    runs = [tracked.store.run(tiny("linear", "softmax", *SHORT), seed) for seed in (0, 1)]
-    stack(runs, tracked)
-    tracked.tracked.close()
-    assert {name: names["loss"] for name, names in told(tracked).items()} == {name_of(run): ROWS for run in runs}
 
 
 @pytest.mark.slow

@@ -64,7 +64,6 @@ def test_a_study_is_not_written_in_a_dry_run(tmp_path):
         ({"shard": (1, 2, 3)}, "shard must be a pair (a whole number, a whole number), got (1, 2, 3)."),
         ({"force": 1}, "force must be True or False, got 1."),
         ({"address": "auto"}, "--address and --gpus-per-run are of a Ray cluster: add --engine ray."),
-        ({"stack": True, "jobs": 2}, "--stack trains seeds in one process; --jobs and --engine ray use several: "),
     ],
 )
 def test_a_field_that_does_not_fit_is_one_line(options, said):

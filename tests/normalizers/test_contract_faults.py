@@ -240,13 +240,6 @@ class SharedNotLearned(SharedPerToken):
     learned = ()
 
 
-class Branching(Square):
-    __doc__ = Square.__doc__
-
-    def warp(self, z, n):
-        return 2 * z if z.max() > 0 else 3 * z
-
-
 class ReadsTokens(Normalizer):
     """A score more for keys whose token is large.
 
@@ -371,7 +364,6 @@ FAULTS = {
     FinishesUnsaid: "attend is weights times values",
     FinishesAloneInAttend: "attend is weights times values",
     FinishesNothing: "attend is weights times values",
-    Branching: "seeds can be stacked where declared",
     Undocumented: "it says what it is",
     Abstract: "hidden keys get exactly zero",
     NoNormalizer: "hidden keys get exactly zero",

@@ -90,14 +90,3 @@ def test_a_word_of_another_version_is_none(tmp_path):
     assert read_status(tmp_path) is None
     (tmp_path / status.NAME).write_text('{"stage": "dance"}')
     assert read_status(tmp_path) is None
-
-
-@pytest.mark.slow
-def test_stacked_seeds_each_say_where_they_stand(tiny, lab, words):
-    from icl_lab.runs.ensembles import train_together
-
-    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
-    train_together(runs, lab)
-    last = [word for word in words if word.done == 60]
-    assert len(last) == 2
-    assert not any((run.folder / status.NAME).exists() for run in runs)

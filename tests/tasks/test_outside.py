@@ -11,13 +11,10 @@ from icl_lab.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import sweep
 from icl_lab.rng import stream
-from icl_lab.runs import ensembles
 from icl_lab.runs.measure import draw
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt
-from icl_lab.training.loop import Progress, train
-from tests.cases import few
 
 HERE = Path(__file__).parent
 SMALL = ["--preset", "smoke"]
@@ -84,42 +81,6 @@ def test_lookup_asks_at_other_tokens_in_each_prompt():
         task.asking(24)
     assert tasks.build("sine").asking(5) == 8
     assert prompt.end == int(prompt.scored.any(0).nonzero().max()) + 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("choice", few(1, ["sine", "lookup"]))
-def test_an_outside_task_is_stacked(run, choice):
-    code, _, err = run("sweep", "--task", choice, "--attn", "softmax", "--seeds", "2", "--stack", *SMALL)
-    assert code == 0, err
-    assert "trained as one stack of 2" in err
-
-
-def test_a_loss_that_cannot_be_stacked_is_refused(lab):
-    lookup = tasks.registry.part("lookup")
-
-    def indexed(self, outputs, prompt):
-        wanted = prompt.targets[prompt.scored].long()
-        return torch.nn.functional.cross_entropy(outputs[prompt.scored], wanted)
-
-    tasks.registry.add("indexed")(type("Indexed", (lookup,), {"loss": indexed}))
-    runs = [lab.store.run(resolve("indexed", "softmax", "smoke"), seed) for seed in (0, 1)]
-    with pytest.raises(BadValue, match=r"the loss of indexed cannot be stacked .* --jobs") as told:
-        ensembles.groups(runs)
-    assert "\n" not in str(told.value)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_whole_number_tokens_train_compiled(tiny):
-    spec = tiny("lookup", "softmax", "train.steps=3", "test.axes.length=24,32")
-    task, losses = tasks.build("lookup"), []
-    for settings in ([], ["train.engine=compiled"]):
-        settings = ["train.curriculum.start=32", *settings]  # one length: each is compiled by itself
-        own = resolve("lookup", "softmax", "smoke", ["train.steps=3", "train.batch=4", *settings]).train
-        model = GPT2(spec.model, spec.reading(task), "softmax", stream(0, "init"))
-        losses.append(train(model, task, own, 0, Progress(), keep=lambda progress: None)[-1]["loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_whole_numbers_are_read_by_an_embedding(tiny):

@@ -41,12 +41,12 @@ def started() -> None:
     from icl_lab.language import finetune
     from icl_lab.profiles import costs, functions
     from icl_lab.testing import verdicts
-    from icl_lab.training import lockstep, loop
+    from icl_lab.training import loop
 
     def begin(*words: object, **names: object) -> None:
         os._exit(BEGUN)
 
-    loop.train = lockstep.train = finetune.tune = bench.measure = begin
+    loop.train = finetune.tune = bench.measure = begin
     functions.everything = costs.measure = verdicts.verdicts = begin
 
 

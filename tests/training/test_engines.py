@@ -4,7 +4,6 @@ import copy
 import functools
 from statistics import fmean
 
-import msgspec
 import pytest
 import torch
 
@@ -15,12 +14,11 @@ from icl_lab.normalizers.base import causal
 from icl_lab.rng import stream
 from icl_lab.runs.estimate import training_seconds
 from icl_lab.runs.spec import resolve
-from icl_lab.training import engines, ensemble
+from icl_lab.training import engines
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.loop import Progress, advance, optimizer, prepare, train
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
-from tests.cases import few
 
 CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
@@ -39,18 +37,6 @@ DRIFT = 1e-6
 
 # Inside torch's own compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture
-def compiler():
-    """Skips a test where nothing can be compiled."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        pytest.skip("no C++ compiler on this machine")
 
 
 @pytest.fixture
@@ -156,92 +142,6 @@ def test_a_thousand_steps_follow_the_plain_definition(attn):
     assert {name: fast[-1][name] for name in learned} == pytest.approx(learned, rel=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("attn", RULES[1:])  # softmax is ssmax with another factor, and each takes its time to compile
-def test_a_thousand_compiled_steps_follow_the_eager_ones(attn, compiler):
-    _, history = trained(small(attn, "train.steps=1000", "train.engine=compiled"))
-    wanted = eager_rows(attn)
-    assert 0 < furthest(losses(history), losses(wanted)) < DRIFT
-    # Scores hold a bias of the keys that rounding alone moves.
-    ours, theirs = ({k: v for k, v in row.items() if "." not in k.split()[0]} for row in (history[-1], wanted[-1]))
-    assert ours == pytest.approx(theirs, rel=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_a_compiled_training_resumes_bit_for_bit(compiler):
-    spec = small("ssa", "train.steps=60", "train.engine=compiled")
-    (whole, history), (broken, again) = trained(spec), resumed(spec, 30)
-    assert same(whole, broken)
-    assert history == again
-    assert not same(whole, trained(small("ssa", "train.steps=60"))[0]), "nothing was compiled"
-
-
-# One normalizer for each road and for each trap: a function with slopes of its own, a parameter of all layers, a mask
-# that is not the causal one, running sums, weights of weights, heads that divide the work, powers of a length,
-# normalizers that read tokens, a network inside a normalizer, scores of another head, two softmaxes and a norm, a table
-# of distances.
-TRACED = ["ssa", "ssmax-free", "sink", "stick-breaking", "lssa+reweight:p=3", "four-functions", "recentred"]
-TRACED += ["forget+gated", "ssmax+gated:per=channel", "qassmax", "selective", "differential", "elastic:bias=3"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attn", few(3, TRACED))
-def test_rules_are_compiled_whole(attn, monkeypatch):
-    """One graph without a break, whatever makes code of it: here nothing does, which is soon done."""
-    monkeypatch.setattr(engines, "BACKEND", "eager")
-    follows(small(attn, "model.heads=4", "train.steps=3"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["model.positions=rotary:random=200"],
-        ["model.positions=sinusoidal", "model.block=llama", "model.qk_norm=yes"],
-        ["model.roles=tagged", "train.switch_step=2", "train.switch_to=ssmax", "train.curriculum.stop=8"],
-    ],
-)
-def test_models_are_compiled_whole(settings, monkeypatch):
-    monkeypatch.setattr(engines, "BACKEND", "eager")
-    follows(small("softmax", "train.steps=4", "train.curriculum.run=0.25", *settings))
-
-
-def follows(spec):
-    """Compiled, the training is what it is without."""
-    (compiled, history), (eager, plain) = (
-        trained(msgspec.structs.replace(spec, train=msgspec.structs.replace(spec.train, engine=engine)))
-        for engine in ("compiled", "eager")
-    )
-    assert history[-1]["loss"] == pytest.approx(plain[-1]["loss"], rel=1e-5)
-    for one, other in zip(compiled.parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_what_cannot_be_compiled_is_said_before_the_first_step():
-    """A normalizer that looks at its numbers to know when to stop."""
-    spec = small("entmax", "train.engine=compiled")
-    model, task = setup(spec)
-    with pytest.raises(BadValue) as refused:
-        train(model, task, spec.train, 0, Progress(), keep=lambda progress: None, tick=lambda *_: pytest.fail("began"))
-    assert "\n" not in str(refused.value)
-    assert str(refused.value).startswith("train.engine=compiled is not possible here: entmax, positions learned: ")
-
-
-@pytest.mark.slow
-def test_a_machine_without_a_compiler_is_told_so(monkeypatch):
-    def backend(graph, inputs):
-        raise RuntimeError("No working C++ compiler found\nand much more")
-
-    monkeypatch.setattr(engines, "BACKEND", backend)
-    spec = small("softmax", "train.engine=compiled")
-    model, task = setup(spec)
-    with pytest.raises(BadValue, match=r"softmax, positions learned: No working C\+\+ compiler found\. train.engine=e"):
-        prepare(model, task, optimizer(model, spec.train), spec.train)
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA on this machine")
 def test_graphs_are_refused_without_cuda():
     spec = small("softmax", "train.engine=graph")
@@ -250,6 +150,8 @@ def test_graphs_are_refused_without_cuda():
         train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
     with pytest.raises(BadValue, match="CUDA graphs"):
         training_seconds(spec, CPU)
+    with pytest.raises(BadValue, match=r"train\.engine=compiled is read in older runs and trains no more; take eager"):
+        training_seconds(small("softmax", "train.engine=compiled"), CPU)
     with pytest.raises(LabError, match="engine"):
         small("softmax", "train.engine=fast")
 
@@ -358,7 +260,7 @@ def test_engines_enter_the_hash_and_the_default_does_not():
     plain = small()
     assert (plain.train.engine, plain.train.precision) == ("eager", "float32")
     assert small("softmax", "train.engine=eager", "train.precision=float32").hash == plain.hash
-    others = [["train.engine=compiled"], ["train.precision=bf16"]]
+    others = [["train.engine=graph"], ["train.precision=bf16"]]
     assert len({plain.hash, *(small("softmax", *other).hash for other in others)}) == 3
     assert TrainSpec(curriculum=Staircase()) == TrainSpec(engine="eager")
 
@@ -369,7 +271,7 @@ def kept(number):
 
 
 def test_steps_flush_subnormals_and_nothing_else_does(monkeypatch):
-    """Forward, backward and in the optimizer, alone and in a stack; afterwards a user's own mode is back."""
+    """Forward, backward and in the optimizer; afterwards a user's own mode is back."""
     if not torch.set_flush_denormal(False):
         pytest.skip("this processor cannot flush them")
     seen = []
@@ -380,9 +282,6 @@ def test_steps_flush_subnormals_and_nothing_else_does(monkeypatch):
     model.norm.register_full_backward_hook(lambda *_: seen.append(kept(1e-40)))
     advance(prepare(model, task, optimizer(model, spec), spec), spec, 0, 0)
     assert seen == [False] * 3
-    stack = ensemble.Stack([setup(small())[0]], task)
-    ensemble.advance(stack, ensemble.optimizer(stack, spec), spec, [0], 0)
-    assert seen == [False] * 4
     assert kept(1e-40)
     with engines.subnormals_flushed():
         with engines.subnormals_flushed():

@@ -20,9 +20,7 @@ def verify(folder: Path) -> None:
     """
     if damaged := _report_damage(list(everything(folder, Bar())), folder):
         be, them = ("is", "it") if len(damaged) == 1 else ("are", "them")
-        raise RunFailed(
-            f"{len(damaged)} {be} damaged, see above; delete {them} and repeat what made {them}"
-        )
+        raise RunFailed(f"{len(damaged)} {be} damaged, see above; delete {them} and repeat what made {them}")
 
 
 def _report_damage(found: list[Verification], folder: Path) -> list[Verification]:
