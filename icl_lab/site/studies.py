@@ -19,6 +19,7 @@ SHOWN = (*PAGES, *PICTURES, *TABLES)
 LARGEST = 25 * 2**20  # bytes of a file that is copied
 NOT_STUDIES = ("runs", "evidence", "finetuned")
 MOST_ROWS = 400  # of a table that is written into the page
+LONGEST = 320  # characters of a finding, after which no other sentence begins
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,10 @@ def read(folder: Path, place: str, files: Path) -> StudyPage:
 
 
 def _first(notes: list[str]) -> str:
-    """The first sentence or two of a table's text: what was found."""
+    """Return the first sentences of a table's text: those that begin within ``LONGEST`` characters, each whole."""
     text = notes[0] if notes else ""
-    return text if len(text) <= 320 else re.split(r"(?<=[.:]) ", text[:320])[0].rstrip(":") + " …"
+    found = re.match(rf".{{{LONGEST}}}.*?\.(?= [A-Z])", text)
+    return found[0] if found else text
 
 
 def _experiment(name: str, files: Path) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.site import studies
+from icl_lab.site import overview, studies
 from tests.site import made
 
 # The file of an experiment.
@@ -75,6 +75,20 @@ def test_a_finding_is_about_what_was_found(tmp_path):
         "b": above,
         "c": "Against softmax 0.5.",
     }
+
+
+def test_no_finding_is_cut_before_its_answer(tmp_path):
+    """In a long text sentences stay whole: neither a colon nor a number of characters ends one."""
+    asked = "Against softmax, over 3 seeds, by the mean log error over sigma_f 2 to 10"
+    answer = f"{asked}: no rule differs clearly. No difference beyond a factor 1.25: {'ssmax (0.975), ' * 30}lssa."
+    made.study(tmp_path, "compare-x", f"{answer} The other one is inconclusive.\n\nNumbers are means.\n")
+    first = f"One training seed decides nothing. In this one {'ssa errs 0.5, ' * 40}lssa 0.4."
+    made.study(tmp_path, "compare-y", f"{first} Rest.\n\nNumbers are means.\n")
+    made.study(tmp_path, "compare-z", f"{'ssa errs 0.5, ' * 40}lssa 0.4\n\nNumbers are means.\n")
+    found = read(tmp_path)
+    last = f"{'ssa errs 0.5, ' * 40}lssa 0.4"
+    assert [study.finding for study in found.values()] == [answer, first, last]
+    assert [row["told"] for row in overview.rows(made.none(), list(found.values()), [], [])] == [answer, first, last]
 
 
 def test_links_and_large_files_are_not_copied_and_it_says_so(tmp_path, monkeypatch):
