@@ -1,21 +1,29 @@
 """The folder of an analysis: its numbers as CSV, its table, its figures, and what made them."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from icl_lab import markdown as md
 from icl_lab import terms
-from icl_lab.analyses import registry
+from icl_lab.analyses import frame, registry
 from icl_lab.analyses.base import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.analyses.page import page, titled
 from icl_lab.analyses.runner import Groups
+from icl_lab.errors import RunFailed
 from icl_lab.figures.base import encode
+from icl_lab.files import checkout_hint, sha256
 from icl_lab.runs import study_folder
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
+
+TEXT, ORIGIN = "table.md", "Made by "
 
 
 def options(analysis: AnyAnalysis) -> dict[str, object]:
@@ -56,7 +64,50 @@ def head(analysis: AnyAnalysis, spec: RunSpec, groups: Groups) -> str:
 def text(above: str, finding: str, table: Sequence[str], command: str, more: str = "") -> str:
     """Returns what was found as Markdown: the line above, the finding, the tables, what made them."""
     lines = [above, "", *([finding, ""] if finding else [])]
-    return "\n".join([*lines, *table, "", f"Made by {md.code(command)}.", ""]) + more
+    return "\n".join([*lines, *table, "", f"{ORIGIN}{md.code(command)}.", ""]) + more
+
+
+def _shown(analysis: AnalysisOf[M, S, F], found: F) -> tuple[str, list[str]]:
+    """The finding and the tables, with the terms that they hold explained above these."""
+    finding, table = analysis.finding(found), analysis.table(found)
+    said = terms.explained("\n".join([finding, *table]))
+    return finding, [said, "", *table] if said else table
+
+
+def redrawn(folder: Path, specs: Mapping[str, RunSpec], store: Store) -> str:
+    """Return the text of a stored study drawn anew from its tables; empty where these lack a number that it has.
+
+    What stands below the tables, verdicts on claims among it, stays: it was judged from what was stored then. ``specs``
+    are known specifications by their hash. Raises ``RunFailed`` where a table is damaged, and where the text was edited
+    below its tables.
+    """
+    study = study_folder.read(folder)
+    if study is None or study.kind not in registry.names() or not all(member.spec in specs for member in study.runs):
+        return ""
+    analysis = frame.build(study.kind, {name: value for name, value in study.options.items() if name != "version"})
+    groups: dict[str, list[Run]] = {}
+    for member in study.runs:
+        groups.setdefault(member.label, []).append(store.run(specs[member.spec], member.seed, member.swap))
+    study_folder.verify(folder, pictures=False)
+    found = analysis.again(folder, {label: runs[0].spec for label, runs in groups.items()})
+    if found is None:
+        return ""
+    finding, table = _shown(analysis, found)
+    path = folder / TEXT
+    old = path.read_text()
+    drawn = text(head(analysis, groups[study.runs[0].label][0].spec, groups), finding, table, study.command)
+    new = drawn.partition(f"\n{ORIGIN}")[0] + "".join(old.partition(f"\n{ORIGIN}")[1:])
+    if study_folder.as_written(path, study):
+        return new if _numbers(old) <= _numbers(new) else ""
+    if sha256(new.encode()) != study.files[TEXT]:
+        raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}")
+    return new
+
+
+def _numbers(text: str) -> Counter[str]:
+    """Numbers of the tables and lists of a text, and how often each stands there; heads of tables do not count."""
+    rows = re.findall(r"^[|*] .*", re.sub(r"^\| .*\n(?=\| ---)", "", text, flags=re.MULTILINE), re.MULTILINE)
+    return Counter(number for row in rows for number in re.findall(r"\d+(?:\.\d+)?", row))
 
 
 def publish(
@@ -73,16 +124,14 @@ def publish(
     ``show`` is told these before figures are drawn: that takes longest.
     """
     spec = next(iter(groups.values()))[0].spec
-    finding, table = analysis.finding(found), analysis.table(found)
-    if said := terms.explained("\n".join([finding, *table])):
-        table = [said, "", *table]
+    finding, table = _shown(analysis, found)
     before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
     more = f"\n{before}\n{more}" if study.asked else more
     printed = text(head(analysis, spec, groups), finding, table, study.command, more)
     show(printed)
     figures = analysis.figures(found, titled(analysis, spec))
     pngs = {name: encode(figure, "png") for name, figure in figures.items()}
-    files: dict[str, str | bytes] = {**analysis.files(found), "table.md": printed}
+    files: dict[str, str | bytes] = {**analysis.files(found), TEXT: printed}
     if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
         files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], pngs)
     files |= {f"{name}.png": data for name, data in pngs.items() if "png" in analysis.kinds}

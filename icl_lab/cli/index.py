@@ -2,18 +2,20 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
 from icl_lab import analyses
 from icl_lab import markdown as md
+from icl_lab.analyses import publish
 from icl_lab.cli import catalogue
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import Archive
 from icl_lab.papers import arms, experiment, headlines, ledger, paper_report, record
 from icl_lab.papers.ledger import Row
+from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import extras
 from icl_lab.runs.store import Store
 
@@ -39,6 +41,16 @@ def fill(text: str, root: Path = Path()) -> str:
         return "\n".join([match["open"], *BLOCKS[match["what"]](root), match["close"]])
 
     return re.sub(r"(?P<open><!-- index (?P<what>\w+) -->)\n.*?(?P<close><!-- end -->)", write, text, flags=re.DOTALL)
+
+
+def texts(root: Path, tick: Tick = silent) -> Iterator[tuple[Path, str]]:
+    """Yield each text of a stored study that its analysis writes otherwise now, with the new words."""
+    store = _committed(root)
+    specs = {run.spec.hash: run.spec for run in store.runs()}
+    found = [*(root / "results").glob(f"*/{publish.TEXT}"), *(root / "results").glob(f"experiments/*/{publish.TEXT}")]
+    for path in counted(sorted(found), "reading studies", tick):
+        if (new := publish.redrawn(path.parent, specs, store)) and new != path.read_text():
+            yield path, new
 
 
 def _extras() -> list[str]:

@@ -21,9 +21,9 @@ from icl_lab.papers.finished import Finished
 from icl_lab.papers.ledger import JudgedClaim, Row
 from icl_lab.papers.schema import Experiment
 from icl_lab.progress import Tick, counted, silent
+from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
-from icl_lab.runs.study_folder import RECORD
 
 NAME = claims.RECORD
 RUNS = "runs"  # of a results folder
@@ -45,8 +45,8 @@ def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> st
             runs = (store.run(spec, seed, variant.tested_with), finished.tested_by(variant.name, seed))
             parts += [[each.key, each.swap, each.checksums()] for each in runs if each.finished]
     if experiment.question() is not None:
-        studies = (place / RECORD for place in folders.of(name, store, preset))
-        parts += [sha256(path.read_bytes()) for path in studies if path.exists()]
+        studies = (study_folder.read(place) for place in folders.of(name, store, preset))
+        parts += [study.numbers for study in studies if study is not None]
     ordered = json.dumps(sorted(parts, key=json.dumps))
     return sha256(ordered.encode())[:16]
 
@@ -81,7 +81,8 @@ def _basis(files: Path, archive: Archive) -> str:
     results = archive.root.parent
     paths = [*sorted(files.glob("*.toml")), files / registration.NAME, archive.root / INDEX]
     sums = {path.name: sha256(path.read_bytes()) if path.exists() else "" for path in paths}
-    sums |= {path.parent.name: sha256(path.read_bytes()) for path in sorted(results.glob(f"experiments/*/{RECORD}"))}
+    studies = {place: study_folder.read(place) for place in sorted(results.glob("experiments/*/"))}
+    sums |= {place.name: study.numbers for place, study in studies.items() if study is not None}
     return sha256(json.dumps([VERSION, sums]).encode())[:16]
 
 

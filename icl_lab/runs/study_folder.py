@@ -100,9 +100,16 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def sealed(self, files: Mapping[str, bytes]) -> "StudyRecord":
         """Returns the record of a folder with these files: their checksums, and its own."""
-        sums = {name: sha256(content) for name, content in files.items()}
-        made = msgspec.structs.replace(self, files=sums, seal="")
+        return self._sealed({name: sha256(content) for name, content in files.items()})
+
+    def _sealed(self, sums: Mapping[str, str]) -> "StudyRecord":
+        made = msgspec.structs.replace(self, files=dict(sums), seal="")
         return msgspec.structs.replace(made, seal=sha256(made.json()))
+
+    @property
+    def numbers(self) -> str:
+        """SHA-256 of what claims can be read from: the record without its texts, its pictures and the seal."""
+        return self._sealed({name: sum for name, sum in self.files.items() if _holds_numbers(name)}).seal
 
     def json(self) -> bytes:
         """Returns the text of ``study.json``."""
@@ -136,6 +143,16 @@ def publish(
             folder, {**data, RECORD: record.sealed(data).json()}, ours={*named, *(f"{name}{PACKED}" for name in named)}
         )
     return list(data)
+
+
+def reword(path: Path, text: str) -> None:
+    """Puts a text in the place of one of a study, and seals its record anew; all other files stay."""
+    with _held(path.parent):
+        known, data = read(path.parent), text.encode()
+        if known is None:
+            raise RunFailed(f"{path.parent} has no {RECORD}, which says what its files are; make it again.")
+        made = known._sealed({**known.files, path.name: sha256(data)})
+        replace_folder(path.parent, {path.name: data, RECORD: made.json()})
 
 
 @contextmanager
@@ -241,12 +258,16 @@ def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
         raise RunFailed(f"{folder} has no {RECORD}, which says what its files are; make it again.")
     for name, sum in study.files.items():
         path = present(folder / name)
-        if not name.removesuffix(PACKED).endswith(NUMBERS) and (path is None or not name.endswith(kinds)):
+        if not _holds_numbers(name) and (path is None or not name.endswith(kinds)):
             continue
         if path is None or _sum(path, packed=path.name != name) != sum:
             what = f"{folder / name} is missing" if path is None else f"{path} is damaged or edited"
             raise RunFailed(f"{what} (not what {RECORD} says); make it again: {study.command}")
         yield path
+
+
+def _holds_numbers(name: str) -> bool:
+    return name.removesuffix(PACKED).endswith(NUMBERS)
 
 
 def _sum(path: Path, packed: bool) -> str:

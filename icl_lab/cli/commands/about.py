@@ -15,12 +15,12 @@ from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.files import publish, write
-from icl_lab.launch.progress import counted, say
+from icl_lab.launch.progress import Bar, counted, say
 from icl_lab.launch.where import Where
 from icl_lab.papers import ledger, registration
 from icl_lab.parts.registry import Choice
 from icl_lab.runs import card as cards
-from icl_lab.runs import environment, extras
+from icl_lab.runs import environment, extras, study_folder
 
 
 @click.command("index")
@@ -29,7 +29,8 @@ from icl_lab.runs import environment, extras
 def index_(files: tuple[Path, ...], check: bool) -> None:
     """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
 
-    Without FILES, in a whole clone, experiments/registered.csv as well: since when each claim stands.
+    Without FILES the texts of stored studies too, from their tables, and in a whole clone experiments/registered.csv:
+    since when each claim stands.
     """
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
@@ -53,6 +54,11 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         if ledger.CITES.search(text):
             for sentence in ledger.stale_citations(text, index.recorded(Path())):
                 raise BadValue(f"{page}: {sentence}; mend the paragraph.")
+    for place, text in () if files else index.texts(Path(), Bar()):
+        stale.append(str(place))
+        if not check:
+            study_folder.reword(place, text)
+            out(f"wrote {place}")
     if not stale:
         out(f"{len(pages)} pages are in step.")
     elif check:
