@@ -4,8 +4,10 @@ import io
 import os
 import signal
 import sys
+import warnings
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -72,9 +74,15 @@ def settle_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def warning_line(message: Warning | str, *place: Any, **line: Any) -> str:
+    """Return a warning as it is shown: without the place in the code where it was given."""
+    return f"icl-lab: {brief(str(message))}\n"
+
+
 def main() -> None:
     """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
     settle_streams()
+    warnings.formatwarning = warning_line
     try:
         words, imports = named(sys.argv[1:])
         for given in imports:

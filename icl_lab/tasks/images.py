@@ -221,8 +221,9 @@ class Images(Digits):
 
     As ``digits``, with images of one's own: ``folder`` has a folder of .png or .jpeg files for each class, of which one
     in five is held out, or is an .npz file of ``x_train``, ``y_train``, ``x_test`` and ``y_test``, images (n h w) or
-    (n h w c), the usual form of CIFAR-10. Without it the images are those of ``digits``. ``sha`` names what was read,
-    so that runs of two versions of a folder are never mixed: it is filled in.
+    (n h w c), the usual form of CIFAR-10. Files are turned as their EXIF orientation says. Without ``folder`` the
+    images are those of ``digits``. ``sha`` names what was read, so that runs of two versions of a folder are never
+    mixed: it is filled in.
     """
 
     folder: str = ""

@@ -9,6 +9,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from icl_lab import foreign
@@ -27,6 +28,7 @@ EACH = 5  # of a class: one in so many images is held out, where no file says wh
 KINDS = (".png", ".jpg", ".jpeg")
 DECODERS = ("PNG", "JPEG")  # others start programs (PostScript), whatever a file is called
 MOST = 2**31  # numbers of all images: they are held in memory
+TURNED = range(2, 9)  # EXIF orientations of an image that is stored mirrored or turned
 PIXELS = 2**24  # of an image
 BYTES = 2**26  # of its file
 # All that Pillow raises on bytes that are no image, and what numpy and zipfile raise on those that are no archive.
@@ -78,8 +80,9 @@ class Pictures:
 def pictures(source: str) -> Pictures:
     """Reads a folder with a folder of images for each class, or an .npz file; the digits from an empty name.
 
-    Read again only where the folders or the file have changed. Raises ``BadValue`` on what cannot be read, on images
-    of different sizes, on classes of too few images, and on labels that training does not have.
+    Read again only where the folders or the file have changed. Warns of files that are left out because of their
+    ending. Raises ``BadValue`` on what cannot be read, on a class that would be left out with its files, on images of
+    different sizes, on classes of too few images, and on labels that training does not have.
     """
     return _pictures(source, _state(source)) if source else _digits()
 
@@ -120,9 +123,22 @@ def _digits() -> Pictures:
 
 
 def _folder(place: Path) -> Pictures:
-    kept = [each for each in sorted(place.iterdir()) if each.is_dir() and not each.name.startswith(".")]
-    files = [(each, sorted(file for file in each.iterdir() if file.suffix.lower() in KINDS)) for each in kept]
-    found = [(each.name, inside) for each, inside in files if inside]
+    found, left = list[tuple[str, list[Path]]](), Counter[str]()
+    for folder in (each for each in sorted(place.iterdir()) if each.is_dir() and not each.name.startswith(".")):
+        there = sorted(folder.iterdir())
+        inside = [each for each in there if each.suffix.lower() in KINDS]
+        # Hidden files are the system's.
+        others = Counter(
+            _kind(each) for each in there if each.suffix.lower() not in KINDS and not each.name.startswith(".")
+        )
+        if others and not inside:
+            raise BadValue(
+                f"{folder} holds no .png and no .jpeg file, and the class would be left out: it has {_counted(others)}."
+            )
+        left += others
+        found += [(folder.name, inside)] * bool(inside)
+    if left:
+        warnings.warn(f"{place}: left out, neither .png nor .jpeg: {_counted(left)}", stacklevel=2)
     if len(found) < 2:
         raise BadValue(
             f"{place} has images of {len(found)} classes: it takes two folders or more, one a class, "
@@ -133,7 +149,10 @@ def _folder(place: Path) -> Pictures:
     for label, path in every:
         data = foreign.read(path, BYTES)
         digest.update(f"{found[label][0]}/{path.name}/{len(data)}/".encode() + data)
-        read.append(_image(path, data, len(every)))
+        image, turned = _image(path, data, len(every))
+        read.append(image)
+        if turned:  # runs that saw it as it is stored are others
+            digest.update(b"/turned")
         if read[-1].size != read[0].size:
             (w, h), (columns, rows) = read[-1].size, read[0].size
             raise BadValue(f"{path} has {h} x {w} pixels and {every[0][1]} has {rows} x {columns}: make them one size.")
@@ -144,25 +163,44 @@ def _folder(place: Path) -> Pictures:
     return _split(str(place), digest.hexdigest(), [name for name, _ in found], images, labels)
 
 
-def _image(path: Path, data: bytes, count: int) -> Image.Image:
-    """One of ``count`` images; raises ``BadValue`` where it is no PNG or JPEG, or all would take too much memory."""
+def _kind(path: Path) -> str:
+    """The ending of a file, or that it is a folder."""
+    return "folder" if path.is_dir() else path.suffix.lower() or "file without an ending"
+
+
+def _counted(kinds: Counter[str]) -> str:
+    """Return the number of each kind, the most frequent first.
+
+    >>> _counted(Counter({".webp": 3, ".txt": 1}))
+    '3 .webp, 1 .txt'
+    """
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def _image(path: Path, data: bytes, count: int) -> tuple[Image.Image, bool]:
+    """One of ``count`` images, upright, and whether its EXIF orientation had to turn it for that.
+
+    Raises ``BadValue`` where it is no PNG or JPEG, or all would take too much memory.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
-            image = Image.open(io.BytesIO(data), formats=DECODERS)
+            image: Image.Image = Image.open(io.BytesIO(data), formats=DECODERS)
         if (pixels := image.width * image.height) > min(PIXELS, MOST // (3 * count)):
             raise ValueError(
                 f"it has {pixels:,} pixels, at most {PIXELS:,} are read; all {count:,} images are held in memory, "
                 f"at most {MOST:,} numbers"
             )
         image.load()
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) in TURNED
+        image = ImageOps.exif_transpose(image)
     except UnidentifiedImageError:
         raise BadValue(f"{path} is no image that can be read: it is neither PNG nor JPEG.") from None
     except MISFIT as error:
         raise BadValue(f"{path} is no image that can be read: {first_line(error)}.") from None
     if image.mode.startswith(("I", "F")):
         raise BadValue(f"{path} has more than 8 bits a pixel: save it with 8.")
-    return image
+    return image, turned
 
 
 def _npz(place: Path) -> Pictures:

@@ -1,5 +1,6 @@
 """Images: patches, shifts and splits by hand, what is read from folders and files, and what is refused."""
 
+import hashlib
 import io
 import os
 import struct
@@ -12,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
 from icl_lab import tasks
 from icl_lab.errors import BadValue
@@ -192,6 +193,62 @@ def test_one_image_in_colours_makes_all_so(tmp_path):
     place = folder(tmp_path / "own")
     Image.new("RGBA", (4, 4), (255, 0, 0, 255)).save(place / "dog" / "9.png")
     assert tasks.build(f"images:folder={place}").pictures.shape == (3, 4, 4)
+
+
+def test_files_of_other_endings_are_counted(tmp_path):
+    place = folder(tmp_path / "own")
+    for name in ("cat/1.webp", "cat/2.WEBP", "dog/notes.txt", "dog/LICENSE", "dog/.hidden"):
+        (place / name).write_bytes(b"x")
+    (place / "dog" / "more").mkdir()
+    words = "own: left out, neither .png nor .jpeg: 2 .webp, 1 file without an ending, 1 folder, 1 .txt"
+    with pytest.warns(UserWarning, match=f"{words}$"):
+        assert tasks.build(f"images:folder={place}").pictures.classes == ("cat", "dog")
+
+
+@pytest.mark.slow
+def test_a_command_says_what_is_left_out_in_one_line(tmp_path):
+    place = folder(tmp_path / "own")
+    (place / "dog" / "1.webp").write_bytes(b"x")
+    words = ["sweep", "--task", f"images:folder={place},patch=4", "--attn", "ssa", "--preset", "smoke", "--dry-run"]
+    command = [sys.executable, "-m", "icl_lab", *words, "--results", str(tmp_path / "results")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "left out" in line or "arn" in line]
+    assert lines == [f"icl-lab: {place}: left out, neither .png nor .jpeg: 1 .webp"]
+
+
+def test_a_class_of_other_endings_alone_is_refused(tmp_path):
+    place = folder(tmp_path / "own")
+    (place / "bird").mkdir()
+    for number in range(6):
+        (place / "bird" / f"{number}.webp").write_bytes(b"x")
+    words = "bird holds no .png and no .jpeg file, and the class would be left out: it has 6 .webp."
+    with pytest.raises(BadValue, match=words) as refused:
+        resolve(f"images:folder={place}", "softmax", "smoke")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_an_image_is_turned_as_its_exif_says(tmp_path, kind):
+    """Its SHA-256 is another one than where it was read as it is stored; without EXIF it is the same as ever."""
+    place = folder(tmp_path / "own", size=(6, 4), kind=kind)
+    before = tasks.build(f"images:folder={place}").pictures
+    upright = np.full((4, 6), 40, np.uint8)
+    upright[:, 3:] = 200
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # a quarter to the right, when it is shown
+    Image.fromarray(np.rot90(upright)).save(place / "dog" / f"9.{kind}", exif=exif)
+    after = tasks.build(f"images:folder={place}").pictures
+    assert after.shape == before.shape == (1, 4, 6)
+    images = torch.cat([after.training[0], after.held_out[0]])[:, 0].float()
+    assert min((image - torch.tensor(upright)).abs().max() for image in images) < 10
+    files = hashlib.sha256()
+    for path in sorted(place.glob("*/*")):
+        data = path.read_bytes()
+        files.update(f"{path.parent.name}/{path.name}/{len(data)}/".encode() + data)
+    assert after.sha != files.hexdigest()
+    (place / "dog" / f"9.{kind}").unlink()
+    assert tasks.build(f"images:folder={place}").pictures.sha == before.sha
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
