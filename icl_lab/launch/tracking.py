@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from icl_lab import foreign, tasks
+from icl_lab import foreign, learned, tasks
 from icl_lab.errors import BadValue, UnknownName, brief
 from icl_lab.files import publish
 from icl_lab.grid import Grid
@@ -31,6 +31,8 @@ from icl_lab.runs.session import Untracked
 
 FOLDER = "tracked"  # below the results: what trackers keep on this machine
 LONGEST = 128  # letters of a name, which ends in hash and seed
+LOSS = "train/loss"
+GROUPS = {"bound": "model", "score": "attention", "entropy": "attention"}  # of columns of a history; others: train
 Content = Mapping[str, float | Grid | Path | str]  # numbers, tables, pictures and texts by their names
 
 
@@ -146,7 +148,7 @@ class WandB(Tracker):
 
     def send(self, shown: dict[str, Any], step: int) -> None:
         # A step that is over takes nothing more: what follows the last row comes after it.
-        self.run.log(shown, step=step if "loss" in shown else None, commit=True)
+        self.run.log(shown, step=step if LOSS in shown else None, commit=True)
 
 
 class Trackio(WandB):
@@ -286,8 +288,24 @@ class Tracking(Untracked):
 def _add(tracker: Tracker, history: Sequence[Mapping[str, float]]) -> None:
     """Log the rows that a tracker has not; a training that goes on from a checkpoint makes some of them again."""
     for row in history:
-        if (step := int(row["step"])) > tracker.held.get("loss", 0):
-            tracker.log({_key(name): value for name, value in row.items() if name != "step"}, step)
+        if (step := int(row["step"])) > tracker.held.get(LOSS, 0):
+            named = dict(learned.places(row))
+            numbers = {_grouped(name, named.get(name)): value for name, value in row.items() if name != "step"}
+            tracker.log(numbers, step)
+
+
+def _grouped(column: str, place: learned.Place | None) -> str:
+    """Name of a column of a history in a tracker, which puts the charts of one group side by side.
+
+    >>> [_grouped(column, None) for column in ("loss", "bound", "score.0")]
+    ['train/loss', 'model/bound', 'attention/score/0']
+    >>> _grouped("n 0.1", learned.Place("n", 0, 1))
+    'learned/n/0.1'
+    """
+    if place is not None:
+        return _key(f"learned/{place.name}/{place.layer}.{place.head}")
+    name = column.replace(".", "/")
+    return _key(f"{GROUPS.get(name.partition('/')[0], 'train')}/{name}")
 
 
 def _end(tracker: Tracker, run: Run) -> None:

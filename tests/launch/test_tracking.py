@@ -26,6 +26,7 @@ SHORT = [
 ]
 DIVERGES = ["model.norm=no", "model.layers=8", "train.rate=1", "train.warmup=0", "train.clip=0"]  # in step 2 or 3
 ROWS = [5, 10, 15, 20]
+GROUPED = ("train/loss", "train/rate", "train/length", "model/bound", "attention/entropy/0", "learned/b/0.1")
 ROOT = Path(__file__).parents[2]
 TIMED = ("env.json", "manifest.json")
 
@@ -94,7 +95,8 @@ def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     found = told(tracked)
     assert list(found) == [name_of(run)]
     names = found[name_of(run)]
-    assert [names[name] for name in ("loss", "rate", "length", "bound", "b 0.1")] == [ROWS] * 5
+    assert [names[name] for name in GROUPED] == [ROWS] * len(GROUPED)
+    assert not names.keys() & {"loss", "rate", "length", "bound", "score.0", "b 0.1"}
     for name in ("grid", "heat-map", "learning-curve", "test/model", "test/zero"):
         assert names[name] == [20], name
     assert "specification" in names
@@ -110,7 +112,7 @@ def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     finish(run, lab)
     finish(run, tracked)
     names = told(tracked)[name_of(run)]
-    assert (names["loss"], names["test/model"], "specification" in names) == (ROWS, [20], True)
+    assert (names["train/loss"], names["test/model"], "specification" in names) == (ROWS, [20], True)
 
 
 @pytest.mark.slow
@@ -131,7 +133,7 @@ def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypat
     tracked.tracked.close()
     finish(run, followed(tracked, tracked.tracked.asked))
     found = told(tracked)[name_of(run)]
-    assert (found["loss"], found["test/model"]) == (ROWS, [20])
+    assert (found["train/loss"], found["test/model"]) == (ROWS, [20])
 
 
 @pytest.mark.slow
@@ -141,10 +143,10 @@ def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     with pytest.raises(Stopped):
         finish(run, replace(tracked, stopping=lambda: next(steps) > 14))
     finish(run, tracked, tested=False)
-    assert told(tracked)[name_of(run)]["loss"] == ROWS
+    assert told(tracked)[name_of(run)]["train/loss"] == ROWS
     finish(run, tracked)
     found = told(tracked)[name_of(run)]
-    assert (found["loss"], found["test/model"]) == (ROWS, [20])
+    assert (found["train/loss"], found["test/model"]) == (ROWS, [20])
 
 
 @pytest.mark.slow
@@ -153,7 +155,7 @@ def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     for each in (run, run.swapped("ssmax:s=swap")):
         finish(each, tracked)
     names = told(tracked)[name_of(run)]
-    assert names["loss"] == ROWS
+    assert names["train/loss"] == ROWS
     assert names["test/model"] == names["swap-ssmax-s-swap/test/model"] == [20]
 
 
@@ -250,7 +252,7 @@ def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     (env,) = (tmp_path / "results").rglob("env.json")
     assert "--track" not in env.read_text()
     ((_, names),) = logged(tmp_path / "results", "tensorboard:mine").items()
-    assert names["loss"] == ROWS
+    assert names["train/loss"] == ROWS
     assert names["learning-curve"] == [20]
 
 
@@ -283,7 +285,7 @@ def test_jobs_at_once_are_followed_in_their_processes(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, jobs=2, track="tensorboard:p")
     runs = icl.sweep("linear", "softmax", "smoke", ["train.steps=60", *SHORT[1:]], seeds=2, where=where)
     found = logged(tmp_path, "tensorboard:p")
-    assert [found[name_of(run.stored)]["loss"] for run in runs] == [[50, 60]] * 2
+    assert [found[name_of(run.stored)]["train/loss"] for run in runs] == [[50, 60]] * 2
     assert [found[name_of(run.stored)]["test/model"] for run in runs] == [[60]] * 2
     writers = {path.name.split(".")[-2] for path in tmp_path.rglob("events.out.*")}
     assert len(writers) == 2
