@@ -1,6 +1,7 @@
 """What is released: versions and commits, extras, citations, the changelog."""
 
 import importlib.metadata
+import importlib.resources
 import json
 import os
 import re
@@ -55,6 +56,11 @@ def test_the_changelog_has_the_version():
     heads = re.findall(r"^## (.*)$", CHANGES, re.MULTILINE)
     assert heads[0] == "Unreleased"
     assert heads[1] == f"{icl_lab.__version__} ({CITATION['date-released']})"
+
+
+def test_type_checkers_of_users_read_its_types():
+    """PEP 561: without the marker they take everything for ``Any``."""
+    assert importlib.resources.files("icl_lab").joinpath("py.typed").is_file()
 
 
 def test_every_extra_says_what_it_is_for():
@@ -305,7 +311,7 @@ TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for wo
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_a_wheel_brings_experiments_and_page_sources(tmp_path):
+def test_a_wheel_brings_types_experiments_and_pages(tmp_path):
     hatchling = pytest.importorskip("hatchling.builders.wheel", reason="no hatchling to build a wheel with")
     (wheel,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     brought = set(zipfile.ZipFile(wheel).namelist())
@@ -313,6 +319,7 @@ def test_a_wheel_brings_experiments_and_page_sources(tmp_path):
     there = {path.relative_to(ROOT).as_posix() for folder in pages for path in folder.iterdir()}
     assert there <= brought
     assert any("LICENSE" in name for name in there)
+    assert "icl_lab/py.typed" in brought
     assert {f"icl_lab/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "experiments").glob("*.toml")} <= brought
 
 
