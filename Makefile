@@ -9,7 +9,7 @@ BOOTSTRAP   ?= python3
 # Beside what a sweep needs: what tests need, and what commands about language models do.
 EXTRAS      ?= $(subst $(space),$(comma),$(strip \
   $(if $(filter test test-all test-fast check,$(MAKECMDGOALS)),dev) \
-  $(if $(filter lm export-hf bench,$(MAKECMDGOALS)),hf) $(if $(filter lm-eval,$(MAKECMDGOALS)),eval) \
+  $(if $(filter lm export-hf bench,$(MAKECMDGOALS)),hf) \
   $(if $(filter prompted,$(MAKECMDGOALS)),llm)))
 CONSTRAINTS ?= constraints.txt
 override READY :=

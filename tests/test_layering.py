@@ -85,7 +85,6 @@ DOORS = {
     "pyarrow": {"evidence"},
     "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts", "language"},
-    "lm_eval": {"language"},
     "huggingface_hub": {"runs", "transformers"},
     "ray": {"launch"},
     "openai": {"prompted"},

@@ -42,7 +42,6 @@ INSTEAD = {
 }
 SKIPPED = {
     "make test": "runs these tests",
-    "icl-lab lm-eval FOLDER --attn softmax,ssa --tasks arc_easy": "fetches a data set",
 }
 # Commands that need an extra: without it they say in one line what to install.
 NEEDS = {"icl-lab lm FOLDER --attn softmax,log-n": "pip install 'icl_lab[hf]'"}

@@ -17,7 +17,7 @@ GROUPS = {
         *("attention", "heads", "boundary", "saturation", "probe", "deviant", "per-position", "fading", "functions"),
     ),
     "Papers": ("experiment", "claims", "paper-report", "site"),
-    "Language models": ("lm", "lm-eval", "prompted"),
+    "Language models": ("lm", "prompted"),
     "Maintenance": ("list", "doctor", "report", "export", "verify"),
 }
 LINE = 100  # characters

@@ -1,30 +1,23 @@
-"""Results on a language model: grids, tables, pictures and the attention page."""
+"""Results on a language model: grids, tables and pictures."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from icl_lab import markdown as md
-from icl_lab.analyses.attention import page, report
 from icl_lab.comparison.statistics import wilson
 from icl_lab.figures import lines
 from icl_lab.grid import Grid
-from icl_lab.language import attention, heads_report, needle
-from icl_lab.language.model import LanguageModel
+from icl_lab.language import needle
 from icl_lab.language.study import REFERENCES, Answers, LanguageQuestion, Needles, Row, row
-from icl_lab.runs import environment
 from icl_lab.texts.corpus import Corpus
 
 
 def grids(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[str, Grid]:
-    """The numbers as grids: ``loss`` by tokens read and its ``ends``; and of what else was asked.
-
-    ``needle`` and ``heads`` (needle scores) by context and depth; ``attention`` by keys and ``hidden`` states by layer.
-    """
+    """The numbers as grids: ``loss`` by tokens read and its ``ends``; ``needle`` and ``heads`` (scores) if asked."""
     who = {"task": corpus.name, "preset": Path(question.model).name, "spec": corpus.sha[:8], "seed": 0}
     steps, ends = [], []
     for name, nats in answers.losses.items():
@@ -36,30 +29,16 @@ def grids(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[
     if answers.needles:
         made["needle"] = Grid.of(answers.needles, ["context", "depth"], **who)
         made["heads"] = Grid.of(answers.heads, ["layer", "head", "context", "depth"], **who)
-    if answers.follow:
-        made["attention"] = Grid.of(answers.follow, ["layer", "head", "keys"], **who)
-        made["hidden"] = Grid.of(answers.layers, ["layer"], **who)
     return made
 
 
-def files(question: LanguageQuestion, language: LanguageModel, answers: Answers, command: str) -> dict[str, Any]:
-    """The attention page of the prompt, with its weights and answers as CSV; nothing without a prompt."""
-    if not answers.maps:
-        return {}
-    seen = attention.seen(language, *question.shown(language), answers.maps, command)
-    return {"attention.html": page.page(seen, environment.origin()).html} | report.files(seen)
-
-
-def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus) -> list[str]:
+def table(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> list[str]:
     """Results as lines of Markdown."""
     first = question.attns[0]
     shown = list(answers.places.steps)[-1::-4][::-1]
     bits = math.log(2) * corpus.bytes_a_token
-    tuned = (
-        f" after {question.recipe.steps:,} steps of fine-tuning ({question.recipe.learn})" if question.recipe else ""
-    )
     text = [
-        f"Loss in nats per token{tuned}: {question.windows} windows of {question.length:,} tokens of the held-out "
+        f"Loss in nats per token: {question.windows} windows of {question.length:,} tokens of the held-out "
         f"parts of {corpus.name}, {corpus.bytes_a_token:.2f} bytes a token. All take {question.near:,} tokens for "
         "the length of training. A column of numbers is the half octave of tokens up to there. The difference is to "
         f"{first}, paired over windows, with 1.96 standard errors: windows overlap, so the true ones are larger.",
@@ -75,15 +54,11 @@ def table(question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid
     text += md.table(columns, rows)
     if question.needles:
         text += ["", *_needle_table(question.attns, question.needles, answers)]
-    if question.follow:
-        text += ["", *heads_report.table(grids["attention"], grids["hidden"])]
     return text
 
 
-def figures(
-    question: LanguageQuestion, answers: Answers, grids: Mapping[str, Grid], corpus: Corpus
-) -> dict[str, Figure]:
-    """The loss over the tokens read; by what was asked needles over the context, and attention over the keys."""
+def figures(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[str, Figure]:
+    """Loss over the tokens read, and where they were asked for needles over the context."""
     steps = answers.places.steps
     means = {name: [nats[:, at].mean().item() for at in steps.values()] for name, nats in answers.losses.items()}
     title = f"{Path(question.model).name}: {corpus.name}"
@@ -113,10 +88,6 @@ def figures(
             label="needles missed",
             log=False,
             mark=question.near,
-        )
-    if question.follow:
-        drawn["attention"] = heads_report.figure(
-            grids["attention"], f"{title}, all heads (band: the middle 80 %)", question.near
         )
     return drawn
 

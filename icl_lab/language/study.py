@@ -1,6 +1,5 @@
-"""One language model with several normalizers in its attention, on the same texts: losses, needles, findings."""
+"""One language model with several normalizers in its attention, on the same texts: losses and needles."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -12,16 +11,11 @@ from torch import Tensor
 
 from icl_lab import normalizers
 from icl_lab.analyses.answer_positions import AnswerPositions
-from icl_lab.analyses.attention.maps import Maps, ShownModel
-from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.errors import BadValue, Stopped
-from icl_lab.language import attention, needle
+from icl_lab.language import needle
 from icl_lab.language.disk import OnDisk
-from icl_lab.language.finetune import Recipe, tune
-from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
 from icl_lab.language.model import LanguageModel, read
-from icl_lab.parts.registry import filename
 from icl_lab.progress import Tick, silent
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, summary
@@ -56,11 +50,6 @@ class LanguageQuestion:
     windows: int = 16
     near: int = 0
     needles: Needles | None = None
-    recipe: Recipe | None = None
-    prompt: str = ""  # a text whose attention maps are shown, of the first two normalizers
-    layers: str = ""
-    heads: str = ""
-    follow: bool = False  # also what every head attends to as the text grows
 
     @property
     def disk(self) -> OnDisk:
@@ -71,19 +60,6 @@ class LanguageQuestion:
     def short(self) -> str:
         """Name of the model: its folder, or its file."""
         return self.disk.name
-
-    def shown(self, language: LanguageModel) -> tuple[Asked, Window]:
-        """The prompt as its tokens, and the layers and heads whose maps are shown.
-
-        Raises ``BadValue`` where the model cannot read it, or a page cannot hold them.
-        """
-        reads = attention.asked(language, self.prompt)
-        return reads, attention.window(language, reads, self.layers, self.heads)
-
-    def tuned(self, corpus: Corpus) -> str:
-        """The folder of fine-tunings of this model by this recipe on this text, whatever is measured afterwards."""
-        asked = (str(Path(self.model).resolve()), self.disk.fingerprint, corpus.sha, self.near, self.recipe)
-        return f"{self.short}-{hashlib.sha256(repr(asked).encode()).hexdigest()[:8]}"
 
     def options(self, corpus: Corpus) -> dict[str, Any]:
         """Options of the study as they are recorded; the text and the weights by their hashes too."""
@@ -98,10 +74,6 @@ class Answers:
     losses: dict[str, Tensor] = field(default_factory=dict)
     needles: list[Row] = field(default_factory=list)
     heads: list[Row] = field(default_factory=list)
-    follow: list[Row] = field(default_factory=list)
-    layers: list[Row] = field(default_factory=list)
-    histories: dict[str, list[float]] = field(default_factory=dict)
-    maps: list[tuple[ShownModel, Maps]] = field(default_factory=list)
 
 
 def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQuestion, LanguageModel, Corpus]:
@@ -122,11 +94,6 @@ def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQ
         for context, depth in product(question.needles.contexts, question.needles.depths):
             language.check_length(context + needle.DIGITS + 3)
             needle.hidden(language, corpus, context, depth, 0)
-    if question.prompt:
-        question.shown(language)
-    if question.recipe:
-        language.check_length(question.recipe.length + len(language.start))
-        corpus.windows("train", stream(0), 1, question.recipe.length)
     for attn in attns:  # a normalizer that does not fit this model is told before anything is computed
         with language.ruled(attn, near):
             if question.needles:  # which are looked for with a cache
@@ -138,36 +105,20 @@ def measure(
     question: LanguageQuestion,
     language: LanguageModel,
     corpus: Corpus,
-    folder: Path,
     progress: Tick = silent,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Answers:
-    """Asks every normalizer, on the same windows and needles. ``folder`` keeps the states of fine-tunings.
-
-    Raises ``Stopped`` when asked to stop: what is fine-tuned stays.
-    """
+    """Ask every normalizer, on the same windows and needles. Raises ``Stopped`` when asked to stop."""
     windows = corpus.windows("held-out", stream(TEST_SEED, "language"), question.windows, question.length)
     found = Answers(AnswerPositions(tuple(range(1, question.length + 1)), question.near))
     for attn in question.attns:
-        if question.recipe and found.losses:
-            language = read(question.model, language.device)  # the weights of before the fine-tuning
         with language.ruled(attn, question.near):
-            if question.recipe:
-                path = folder / question.tuned(corpus) / f"{filename(attn)}.pt"
-                tick = _told(progress, f"fine-tuning {attn}")
-                found.histories[attn] = tune(language, corpus, question.recipe, path, tick, stopping)
             found.losses[attn] = losses(language, windows, _told(progress, f"loss with {attn}"))
             for row, heads in _needles(question, language, corpus, attn, _told(progress, f"needles with {attn}")):
                 found.needles.append(row)
                 found.heads += heads
-            if question.follow:
-                of_heads, of_layers = followed(language, windows[:, :-1], _told(progress, f"heads with {attn}"))
-                found.follow += [{"attn": attn, **row} for row in of_heads]
-                found.layers += [{"attn": attn, **row} for row in of_layers]
-            if question.prompt and len(found.maps) < attention.MOST:
-                found.maps.append(attention.shown(language, attn, *question.shown(language)))
         if stopping():
-            raise Stopped("stopped; nothing was written, and fine-tuning that is done is kept.")
+            raise Stopped("stopped; nothing was written.")
     for name, order in REFERENCES.items():
         model = ngram(corpus, order)
         found.losses[name] = torch.cat(

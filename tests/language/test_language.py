@@ -1,4 +1,4 @@
-"""Losses, needles and fine-tuning of language models, against arithmetic by hand and the model's own."""
+"""Losses and needles of language models, against arithmetic by hand and the model's own."""
 
 import json
 import math
@@ -8,9 +8,8 @@ import sys
 import pytest
 import torch
 
-from icl_lab.errors import BadValue, RunFailed, Stopped
-from icl_lab.language import finetune, needle, study
-from icl_lab.language.finetune import Recipe, tune
+from icl_lab.errors import BadValue
+from icl_lab.language import needle
 from icl_lab.language.loss import losses
 from icl_lab.language.model import read
 from icl_lab.rng import stream
@@ -100,88 +99,8 @@ def test_a_context_without_room_is_refused(llama, book):
         needle.hidden(llama, corpus, 20, 50, 0)
 
 
-RECIPE = Recipe(steps=6, rate=1e-3, batch=2, length=24)
-
-
 def weights(language):
     return {name: p.detach().clone() for name, p in language.model.named_parameters()}
-
-
-@pytest.mark.slow
-def test_fine_tuning_goes_on_with_the_same_bits(folders, book, tmp_path):
-    found = []
-    for stop_at in (None, 2):
-        language = read(str(folders["llama"]), CPU)
-        corpus = corpus_in(language.tokenizer, book)
-        path = tmp_path / f"{stop_at}.pt"
-        with language.ruled("ssmax", 24):
-            if stop_at:
-                steps = []
-                with pytest.raises(Stopped, match="stopped at step 2 of 6"):
-                    tune(language, corpus, RECIPE, path, lambda *at, s=steps: s.append(at), lambda s=steps: len(s) >= 2)
-                language = None
-        if stop_at:
-            language = read(str(folders["llama"]), CPU)
-        with language.ruled("ssmax", 24):
-            history = tune(language, corpus, RECIPE, path)
-            found.append((history, weights(language)))
-    assert found[0][0] == found[1][0]
-    assert len(found[0][0]) == 6
-    for name, value in found[0][1].items():
-        assert torch.equal(value, found[1][1][name]), name
-
-
-def test_only_the_rule_learns_where_that_is_asked(llama, book, tmp_path):
-    with llama.ruled("ssmax", 24):
-        before = weights(llama)
-        tune(llama, corpus_in(llama.tokenizer, book), Recipe(3, "rule", 1e-2, 2, 24), tmp_path / "a.pt")
-        moved = {name for name, value in weights(llama).items() if not torch.equal(value, before[name])}
-    assert moved
-    assert all("attention_rule" in name for name in moved)
-    with llama.ruled("softmax", 24), pytest.raises(BadValue, match="has no numbers to learn"):
-        tune(llama, corpus_in(llama.tokenizer, book), Recipe(3, "rule", 1e-2, 2, 24), tmp_path / "b.pt")
-
-
-@pytest.mark.slow
-def test_a_state_of_something_else_or_damaged_is_refused(folders, book, tmp_path):
-    def again(recipe=RECIPE, attn="ssmax"):
-        language = read(str(folders["llama"]), CPU)
-        with language.ruled(attn, 24):
-            return tune(language, corpus_in(language.tokenizer, book), recipe, tmp_path / "a.pt")
-
-    first = again()
-    assert again() == first  # over: read, not repeated
-    with pytest.raises(RunFailed, match="is of another fine-tuning"):
-        again(Recipe(steps=7, rate=1e-3, batch=2, length=24))
-    with pytest.raises(RunFailed, match="is of another fine-tuning"):
-        again(attn="ssa")
-    data = bytearray((tmp_path / "a.pt").read_bytes())
-    data[len(data) // 2] ^= 1
-    (tmp_path / "a.pt").write_bytes(data)
-    with pytest.raises(RunFailed, match="is damaged"):
-        again()
-
-
-@pytest.mark.slow
-def test_fine_tuning_lowers_the_loss_from_one_start(folders, book, tmp_path):
-    recipe = Recipe(steps=40, rate=1e-2, batch=4, length=24)
-    asked = study.LanguageQuestion(str(folders["llama"]), ("softmax", "log-n"), book, 32, 8, 64, None, recipe)
-    asked, language, corpus = study.checked(asked, CPU)
-    answers = study.measure(asked, language, corpus, tmp_path)
-    # Within 64 tokens log-n is softmax, so that two trainings from the same weights are the same.
-    assert answers.histories["softmax"] == answers.histories["log-n"]
-    assert torch.equal(answers.losses["softmax"], answers.losses["log-n"])
-    assert answers.histories["softmax"][-1] < answers.histories["softmax"][0] - 1
-    assert answers.losses["softmax"].mean().item() < 5.0 < answers.histories["softmax"][0]
-
-
-def test_checkpoints_are_kept_by_the_clock(llama, book, tmp_path, monkeypatch):
-    monkeypatch.setattr(finetune, "SECONDS", 0.0)
-    kept = []
-    monkeypatch.setattr(finetune, "_keep", lambda *state: kept.append(len(state[-1])))
-    with llama.ruled("ssmax", 24):
-        tune(llama, corpus_in(llama.tokenizer, book), RECIPE, tmp_path / "a.pt")
-    assert kept == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.slow
@@ -259,9 +178,6 @@ def test_a_saved_model_is_asked_with_the_rule_it_was_saved_with(folders, book, t
         (["{llama}", "--attn", "cosformer:horizon=current"], "not served inside models"),
         (["{llama}", "--attn", "sima", "--needle", "--contexts", "120"], "sima"),
         (["{llama}", "--contexts", "1,x"], "'1,x' is not a list of whole numbers"),
-        (["{llama}", "--finetune", "5", "--learn", "rule"], "has no numbers to learn"),
-        (["{llama}", "--prompt", "T"], "a prompt has at least two tokens"),
-        (["{llama}", "--prompt", "It does", "--layers", "7"], "there is no layer '7'"),
     ],
 )
 def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_path, words, complaint):
@@ -281,49 +197,6 @@ def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_pat
     assert complaint in err
     assert len([line for line in err.splitlines() if line.startswith(("icl-lab:", "Error:"))]) == 1
     assert not list((tmp_path / "r").glob("lm-*"))
-
-
-@pytest.mark.slow
-def test_the_page_holds_the_weights_that_the_model_used(folders, book, run, tmp_path):
-    text = "It does not come back before night falls."
-    words = ["lm", str(folders["llama"]), "--attn", "softmax,ssmax:s=2", "--text", book, "--length", "20"]
-    code, _, err = run(*words, "--windows", "2", "--prompt", text, "--layers", "1", "--results", str(tmp_path / "r"))
-    assert code == 0, err
-    (folder,) = (tmp_path / "r").glob("lm-*")
-    page = (folder / "attention.html").read_text()
-    assert "ssmax:s=2" in page
-    assert "s, layer 1" in page
-    rows = [line.split(",") for line in (folder / "weights.csv").read_text().splitlines()[1:]]
-    language = read(str(folders["llama"]), CPU)
-    ids = torch.tensor([language.ids(text)])
-    for attn in ("softmax", "ssmax:s=2"):
-        with language.ruled(attn, 20):
-            own = language.model(input_ids=ids, output_attentions=True).attentions[1][0]
-        mine = [row for row in rows if row[0] == attn]
-        assert {row[2] for row in mine} == {"1"}
-        for row in mine[::7]:
-            head, query, key = (int(row[at]) for at in (3, 4, 5))
-            assert float(row[8]) == pytest.approx(own[head, query, key].item(), abs=1e-6)
-    answers = (folder / "answers.csv").read_text().splitlines()
-    assert len(answers) == ids.shape[1]
-    logits = language.model(input_ids=ids).logits[0, 0]
-    error = -logits.log_softmax(-1)[ids[0, 1]].item()
-    assert float(answers[1].split(",")[-3]) == pytest.approx(error, rel=1e-2)
-
-
-def test_scores_of_the_page_give_its_weights(folders, book):
-    from icl_lab.language import attention
-
-    language = read(str(folders["llama"]), CPU)
-    reads = attention.asked(language, "It does not come back.")
-    shows = attention.window(language, reads, "", "1,3")
-    with language.ruled("softmax", 20):
-        _, maps = attention.shown(language, "softmax", reads, shows)
-        again = language.model(input_ids=reads.prompt.tokens).logits
-    hidden = torch.ones(reads.length, reads.length, dtype=torch.bool).triu(1)
-    assert maps.weights.shape == (2, 2, reads.length, reads.length)
-    torch.testing.assert_close(maps.scores.masked_fill(hidden, -math.inf).softmax(-1), maps.weights)
-    assert torch.equal(again, language.model(input_ids=reads.prompt.tokens).logits)
 
 
 def test_without_transformers_one_line_says_what_to_install(folders, run, monkeypatch, tmp_path):

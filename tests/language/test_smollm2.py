@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from icl_lab.language.heads import followed
 from icl_lab.language.loss import losses
 from icl_lab.language.model import read
 from icl_lab.rng import stream
@@ -48,15 +47,3 @@ def test_log_n_rules_are_softmax_within_training_lengths(smollm2, windows):
         assert losses(smollm2, windows).mean().item() == pytest.approx(own, rel=1e-4)
     with smollm2.ruled("ssa", 64):
         assert losses(smollm2, windows).mean().item() > own + 0.1
-
-
-def test_its_heads_rest_on_the_first_token(smollm2, windows):
-    """Attention sinks (arXiv 2309.17453): much of the attention of trained models goes to the first token."""
-    with smollm2.ruled("softmax", 64):
-        heads, layers = followed(smollm2, windows[:1])
-    first = [row["value"] for row in heads if row["metric"] == "first" and row["keys"] == 64]
-    assert len(first) == 30 * 9
-    assert sum(first) / len(first) > 0.2
-    norms = {(row["layer"], row["metric"]): row["value"] for row in layers}
-    ratios = [norms[layer, "norm-first"] / norms[layer, "norm"] for layer in range(30)]
-    assert max(ratios) > 20  # massive activations (arXiv 2402.17762)

@@ -40,7 +40,7 @@ ELSEWHERE = {
     # words that are explained wherever they stand
     *(("terms.py", name) for name in ("sigma", "sigma_x", "sigma_f", "depth", "mean-value")),
     *((file, "text") for file in ("analyses/attention/page.py", "parts/option_values.py")),
-    *((f"language/{file}.py", name) for file in ("finetune", "study", "needle") for name in ("needle", "text")),
+    *((f"language/{file}.py", name) for file in ("study", "needle") for name in ("needle", "text")),
     *(("cli/commands/language.py", name) for name in ("needle", "text")),
     *(("language/report.py", name) for name in ("needle", "depth")),
     *(("language/study.py", name) for name in ("needle", "depth", "text")),

@@ -32,7 +32,7 @@ LINEAR = ["--task", "linear", "--preset", "smoke", *SET, *CELLS]
 NEEDLE = ["--preset", "smoke", *SET, "--set", "test.axes.length=32,48", "--set", "test.axes.depth=50"]
 EVERY = ["--preset", "smoke", *SET, "--set", "test.axes.length=5,12"]
 BOTH = ["--attn", "softmax", "--attn", "ssa"]
-LM = ["--text", "book.txt", "--windows", "2", "--length", "24", "--finetune", "4", "--batch", "2"]
+LM = ["--text", "book.txt", "--windows", "2", "--length", "24"]
 LM += ["--tune-length", "16"]
 ASKED = ["--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
 ASKED += ["--parallel", "1", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
@@ -241,7 +241,6 @@ def _link(source: str, target: str) -> None:
 def _quick() -> None:
     """Checkpoints at every turn, so that faults meet them; small pictures; the evidence of the folder."""
     from icl_lab.analyses.boundary import curves
-    from icl_lab.language import finetune
     from icl_lab.prompted import endpoint
     from icl_lab.runs import environment
     from icl_lab.training import loop
@@ -251,7 +250,6 @@ def _quick() -> None:
     environment.commit = lambda *_: "0123456789ab"  # whoever edits meanwhile changes it
     endpoint.time = SimpleNamespace(monotonic=lambda: 0.0)  # a record holds how long an answer took
     loop.CHECKPOINT_SECONDS = 0.0
-    finetune.SECONDS = 0.0
     curves.SIDE = 40
     one_pixel_pictures()
 

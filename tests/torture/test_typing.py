@@ -38,7 +38,6 @@ def ground(tmp_path_factory):
 def started() -> None:
     """A line that begins to train or to measure ends: it was understood."""
     from icl_lab import bench
-    from icl_lab.language import finetune
     from icl_lab.profiles import costs, functions
     from icl_lab.testing import verdicts
     from icl_lab.training import loop
@@ -46,7 +45,7 @@ def started() -> None:
     def begin(*words: object, **names: object) -> None:
         os._exit(BEGUN)
 
-    loop.train = finetune.tune = bench.measure = begin
+    loop.train = bench.measure = begin
     functions.everything = costs.measure = verdicts.verdicts = begin
 
 
