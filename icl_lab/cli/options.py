@@ -112,7 +112,7 @@ where_options = together(
         "--track",
         default="",
         metavar="NAME[:PROJECT]",
-        help="Follow trainings in trackio, wandb, tensorboard or mlflow.  [default: ICL_LAB_TRACK, or none]",
+        help="Follow trainings in trackio, wandb or tensorboard.  [default: ICL_LAB_TRACK, or none]",
     ),
 )
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from icl_lab import foreign, learned, tasks
 from icl_lab.errors import BadValue, UnknownName, brief
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.runs import command, lock, summary
+from icl_lab.runs import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Untracked
 
@@ -177,53 +176,7 @@ class Trackio(WandB):
         return import_module(self.module).Markdown(text)
 
 
-class MLflow(Tracker):
-    """MLflow, in a database below the results unless MLFLOW_TRACKING_URI names a server; a run is its id."""
-
-    def there(self) -> dict[str, int]:
-        from mlflow import MlflowClient
-
-        uri, here = os.environ.get("MLFLOW_TRACKING_URI"), self.folder.absolute()
-        self.client = MlflowClient(uri or f"sqlite:///{here / 'mlflow.db'}")
-        # Of two processes one makes the database and the experiment.
-        with lock.lock_folder(here, lambda text: None, lambda: False, needless=True):
-            place = self.client.get_experiment_by_name(self.project)
-            own = None if uri else (here / "mlflow").as_uri()
-            self.place = place.experiment_id if place else self.client.create_experiment(self.project, own)
-        self.found = self.client.search_runs([self.place], f"tags.icl_lab = '{self.name}'", max_results=1)
-        ids = {name: run.info.run_id for run in self.found for name in run.data.metrics}
-        return {name: max(each.step for each in self.client.get_metric_history(ids[name], name)) for name in ids}
-
-    def open(self) -> Any:
-        from mlflow.entities import Param
-
-        tags = {"icl_lab": self.name, "group": self.group}
-        run = self.found[0] if self.found else self.client.create_run(self.place, run_name=self.name, tags=tags)
-        self.client.update_run(run.info.run_id, status="RUNNING")
-        params = [Param(*text.split("=", 1)) for text in command.different(self.config, {})]
-        self.client.log_batch(run.info.run_id, params=params)
-        return run.info.run_id
-
-    def write(self, content: Content, step: int) -> None:
-        from mlflow.entities import Metric
-
-        numbers, now = list[Metric](), int(time.time() * 1000)
-        for name, value in content.items():
-            if isinstance(value, Path):
-                self.client.log_artifact(self.run, str(value))
-            elif isinstance(value, Grid):
-                self.client.log_table(self.run, value.frame, f"{name}.json")
-            elif isinstance(value, str):
-                self.client.log_text(self.run, value, f"{name}.md")
-            else:
-                numbers.append(Metric(name, value, now, step))
-        self.client.log_batch(self.run, metrics=numbers)
-
-    def finish(self) -> None:
-        self.client.set_terminated(self.run)
-
-
-KINDS: dict[str, type[Tracker]] = {"trackio": Trackio, "wandb": WandB, "tensorboard": TensorBoard, "mlflow": MLflow}
+KINDS: dict[str, type[Tracker]] = {"trackio": Trackio, "wandb": WandB, "tensorboard": TensorBoard}
 
 
 def check_tracker(asked: str) -> None:

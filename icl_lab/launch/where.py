@@ -41,7 +41,7 @@ class Where:
     engine, address, gpus_per_run: on a Ray cluster, which one, and GPUs of a run
     shard: part ``i`` of ``n`` of the runs
     dry_run: say what would be done, and do nothing
-    track: tracker that follows trainings, trackio, wandb, tensorboard or mlflow, and its project (``wandb:mine``)
+    track: tracker that follows trainings, trackio, wandb or tensorboard, and its project (``wandb:mine``)
     progress: lines and bars on standard error; or a ``Reporter``, which is told instead
 
     >>> import icl_lab as icl

@@ -219,7 +219,7 @@ def test_results_are_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("comet", "No tracker is called 'comet'. There are: mlflow, tensorboard, trackio, wandb."),
+        ("comet", "No tracker is called 'comet'. There are: tensorboard, trackio, wandb."),
         ("tensorbord", "Did you mean 'tensorboard'?"),
         ("tensorboard:", "a project of tensorboard is 1 to 64 letters"),
         ("tensorboard:../out", "a project of tensorboard is 1 to 64 letters"),
