@@ -1,5 +1,6 @@
 """The manual of the command line, read from the commands themselves: names, arguments, options, defaults."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import click
@@ -8,27 +9,36 @@ from icl_lab import markdown as md
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.imports import DeferredAnalysis
 
+MANY = 4  # commands that take an option, from which on it is explained once
+
 
 def manual(root: click.Group, program: str) -> list[str]:
-    """Returns a section for each command as Markdown; groups inside ``root`` are opened, hidden commands left out."""
-    lines: list[str] = []
-    for name, command in _walk(root, program):
-        context = click.Context(command, info_name=name)
-        usage = " ".join([name, *command.collect_usage_pieces(context)])
+    """Return the options of many commands, and a section for each command, as Markdown; groups are opened."""
+    sections = {name: (command, _rows(command, name)) for name, command in _walk(root, program)}
+    counts = Counter(row for _, rows in sections.values() for row in rows)
+    shared = [row for row, count in counts.items() if count >= MANY]
+    lines = ["## Options of many commands", "", *md.table(["option", "meaning"], shared)]
+    for name, (command, rows) in sections.items():
+        usage = " ".join([name, *command.collect_usage_pieces(click.Context(command, info_name=name))])
         about = _plain((command.help or "").replace("\b\n", "").strip())  # a mark that forbids click to wrap lines
         lines += ["", f"## `{name.removeprefix(program + ' ')}`", "", about, "", f"Usage: `{usage}`"]
-        records = [record for option in command.get_params(context) if (record := option.get_help_record(context))]
-        # Every command has --help; saying so each time tells nothing.
-        rows = [(f"`{_cell(names)}`", _cell(words)) for names, words in records if "--help" not in names]
-        lines += ["", *md.table(["option", "meaning"], rows)] if rows else []
-    return lines[1:]
+        own = [row for row in rows if row not in shared]
+        others = [row[0].split()[0].strip("`,") for row in rows if row in shared]
+        lines += ["", *md.table(["option", "meaning"], own)] if own else []
+        lines += ["", f"As above: {', '.join(f'`{option}`' for option in others)}."] if others else []
+    return lines
+
+
+def _rows(command: click.Command, name: str) -> list[tuple[str, str]]:
+    context = click.Context(command, info_name=name)
+    records = [record for option in command.get_params(context) if (record := option.get_help_record(context))]
+    # Every command has --help; saying so each time tells nothing.
+    return [(f"`{_cell(names)}`", _cell(words)) for names, words in records if "--help" not in names]
 
 
 def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Yields every command with its full name, sorted, a group's own commands after it."""
+    """Yield every command with its full name, sorted, a group's own commands after it."""
     for name in sorted(group.commands):
-        if group.commands[name].hidden:
-            continue
         command = group.commands[name]
         command = command if isinstance(command, DeferredAnalysis) else loaded(command)
         yield f"{path} {name}", command

@@ -72,11 +72,6 @@ def first(what, kind):
     """Do the first thing."""
 
 
-@program.command(hidden=True)
-def secret():
-    """Not for readers."""
-
-
 @program.group()
 def many():
     """Several in one."""
@@ -94,4 +89,14 @@ def test_the_manual_has_arguments_options_and_inner_commands():
     assert "| `--kind [one\\|two]` | A &lt;kind>. [default: one] |" in text
     assert "Do the first thing." in text
     assert "--help" not in text
-    assert "Not for readers" not in text
+
+
+def test_an_option_of_many_commands_is_explained_once():
+    group = click.Group()
+    for name in "abcd":
+        options = [click.Option(["--size"], help="Of all."), click.Option([f"--only-{name}"], help="Of one.")]
+        group.add_command(click.Command(name, params=options, help="Do it."))
+    text = "\n".join(manual(group, "tool"))
+    assert text.count("| `--size TEXT` | Of all. |") == 1
+    assert text.count("As above: `--size`.") == 4
+    assert "| `--only-c TEXT` | Of one. |" in text.partition("## `c`")[2].partition("## `d`")[0]
