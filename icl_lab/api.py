@@ -34,6 +34,7 @@ from icl_lab.parts import outside
 from icl_lab.parts.registry import Registry
 from icl_lab.runs import command, presets
 from icl_lab.runs.cells import grids
+from icl_lab.runs.run import SPEC
 from icl_lab.runs.session import Lab
 
 Part = TypeVar("Part", bound=type)
@@ -244,25 +245,22 @@ def question(name: str) -> Callable[..., Answer]:
 
 
 @checked
-def find(name: str, seed: int = 0, *, where: Where = HERE) -> Run:
+def find(name: Folder, seed: int | None = None, *, where: Where = HERE) -> Run:
     """Return a stored run by its name: ``linear/ssa/lite``, or ``linear/ssa/lite-0123abcd`` for other settings.
 
-    It is looked for in the results folder and in the repository's evidence. Raises ``UnknownName`` with what is there.
+    It is looked for in the results folder and in the repository's evidence, by default seed 0. ``name`` may also be the
+    folder of a run, such as ``icl-lab publish`` writes, which has its seed. Raises ``UnknownName`` with what is there.
     """
-    task, attn, size, *_ = [*name.strip("/").rsplit("/", 2), "", ""]
-    if not (task and attn and size):
-        raise BadValue(f"'{name}' is not of the form TASK/RULE/PRESET, such as linear/ssa/lite.")
-    with where.session() as lab:
-        return Run(stored(task, attn, size, whole(seed, "seed", 0), lab), lab)
+    return _found(name, seed, where)
 
 
 @checked
-def load(name: str, seed: int = 0, *, where: Where = HERE) -> GPT2:
-    """Return a trained model by the name of its run (see ``find``), as a torch module.
+def load(name: Folder, seed: int | None = None, *, where: Where = HERE) -> GPT2:
+    """Return a trained model by the name or the folder of its run (see ``find``), as a torch module.
 
     Raises ``UnknownName`` where there is no such run, and ``RunFailed`` where its weights are not kept.
     """
-    return find(name, seed, where=where).model
+    return _found(name, seed, where).model
 
 
 @checked
@@ -370,6 +368,23 @@ def import_parts(given: str) -> list[str]:
     source = outside.load(given)
     registries = (normalizers.registry, normalizers.wrappers, tasks.registry, analyses.registry)
     return [name for registry in registries for name in registry.brought(source)]
+
+
+def _found(name: Folder, seed: int | None, where: Where) -> Run:
+    place, number = Path(name).absolute(), None if seed is None else whole(seed, "seed", 0)
+    with where.session() as lab:
+        if (place / SPEC).is_file():
+            run = lab.store.opened(place)
+            if number not in (None, run.seed):
+                raise BadValue(f"{name} holds the run of seed {run.seed}, not of {number}.")
+        else:
+            task, attn, size, *_ = [*str(name).strip("/").rsplit("/", 2), "", ""]
+            path = not isinstance(name, str) or (Path(name).is_absolute() and place.is_dir())
+            if path or not (task and attn and size):
+                form = "of the form TASK/RULE/PRESET, such as linear/ssa/lite"
+                raise BadValue(f"'{name}' is not {form}, and no folder of a run, which holds a {SPEC}.")
+            run = stored(task, attn, size, number or 0, lab)
+        return Run(run, lab)
 
 
 def _seeds(seeds: int | Sequence[int] | None) -> list[int]:

@@ -230,7 +230,9 @@ def undrawn(run: Run, lab: Lab, tested: bool, models: bool = False) -> bool:
     if not already and (models or not tested):
         with run.locked(lab.say, lab.stopping):
             pipeline.trained(run, lab)
-    if tested:
+    if tested and run.finished:  # in whatever folder it lies
+        run.grid()
+    elif tested:
         pipeline.sweep(run.spec, run.seed, lab, run.swap)
     return already
 

@@ -12,6 +12,7 @@ from icl_lab.files import check_new, replace_folder
 from icl_lab.runs import card, manifest
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run
+from icl_lab.runs.store import Store
 
 Kind = Literal["model", "dataset"]
 CELLS = "cells.parquet"
@@ -36,24 +37,40 @@ COLUMNS = {  # of the table of all cells, beside the axes of the tasks
 def of_run(run: Run, name: str = "") -> dict[str, bytes]:
     """Files of a run's repository, which is called ``name``: what its manifest names, and the model card.
 
-    Raises ``RunFailed`` where the run is not finished, its weights are not kept, a file is damaged, or the manifest is
-    missing or names what no run has. A link is no file of the run: what it leads to may be nobody else's business.
+    Raises ``RunFailed`` where the run is not finished, its weights are not kept, or a file is damaged.
     """
     if not run.finished:
         raise RunFailed(f"{run.folder} is not finished; the same command goes on with it.")
-    text, named = card.text(run), manifest.read(run.folder)
+    text, files = card.text(run), _of_evidence(run) if run.copied else _of_folder(run)
+    home = Store(Path("results")).run(run.spec, run.seed).folder
+    place = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir {home.as_posix()}")
+    how = (
+        f"\nThe files are the folder of a run; {place} puts it where the lines above look. "
+        "In any other place the folder itself is named: `icl.find(FOLDER)`, or `icl.load(FOLDER)` for the model.\n"
+    )
+    return {**files, "README.md": (text + how).encode()}
+
+
+def _of_evidence(run: Run) -> dict[str, bytes]:
+    """Files of a run that the evidence holds, with a manifest; it keeps errors of single prompts in some cells only."""
+    held = [each for each in (SPEC, *TRAINED, *MEASURED) if each in run.files and each != "errors.safetensors"]
+    files = {each: run.read(each) for each in held}
+    return {**files, manifest.NAME: manifest.of(files)}
+
+
+def _of_folder(run: Run) -> dict[str, bytes]:
+    """Files that the manifest of a run's folder names, and the manifest.
+
+    Raises ``RunFailed`` where it is missing or names what no run has. A link is no file of the run: what it leads to
+    may be nobody else's business.
+    """
+    named = manifest.read(run.folder)
     if named is None:
         raise RunFailed(f"{run.folder / manifest.NAME} is missing, which names the files to publish; {WAY_OUT}.")
     for file in (manifest.NAME, *named):
         if file not in (manifest.NAME, SPEC, *TRAINED, *MEASURED) or (run.folder / file).is_symlink():
             raise RunFailed(f"{run.folder / file} is not published: it is a link, or no file that a run has.")
-    place = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir results/runs/{run.key}")
-    how = f"\nThe files are the folder of a run; {place} puts it where the lines above look.\n"
-    return {
-        **{file: run.read(file) for file in named},
-        manifest.NAME: (run.folder / manifest.NAME).read_bytes(),
-        "README.md": (text + how).encode(),
-    }
+    return {**{file: run.read(file) for file in named}, manifest.NAME: (run.folder / manifest.NAME).read_bytes()}
 
 
 def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str, bytes]:

@@ -67,6 +67,11 @@ def note(folder: Path, files: Mapping[str, bytes], over: Sequence[str], before: 
     publish(folder / NAME, _written(kept | {name: Stamp.of(data) for name, data in files.items()}))
 
 
+def of(files: Mapping[str, bytes]) -> bytes:
+    """Return the manifest of a folder of these files."""
+    return _written({name: Stamp.of(data) for name, data in files.items()})
+
+
 def without(data: bytes, names: Sequence[str]) -> bytes:
     """Returns a manifest as it would be had these files not been there."""
     stamps = msgspec.json.decode(data, type=dict[str, Stamp])

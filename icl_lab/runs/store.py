@@ -7,12 +7,16 @@ from pathlib import Path
 
 from icl_lab.errors import RunFailed, UnknownName
 from icl_lab.evidence.archive import Archive, ArchivedRun, by_number, own_studies
+from icl_lab.grid import Grid
 from icl_lab.parts.registry import filename
 from icl_lab.runs import checks, environment
 from icl_lab.runs.lock import Say
-from icl_lab.runs.run import SPEC, Run, parse_spec, read_spec
-from icl_lab.runs.run_files import read
+from icl_lab.runs.manifest import WAY_OUT
+from icl_lab.runs.run import MISFIT, SPEC, Run, parse_spec, read_spec
+from icl_lab.runs.run_files import RunFiles, RunFolder, read
 from icl_lab.runs.spec import RunSpec
+
+GRID = "grid.csv"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,21 @@ class Store:
         checks.folder(spec, place)
         environment.require_parts(spec, place)
         return self._run(place, spec, seed)
+
+    def opened(self, place: Path) -> Run:
+        """Return the run that a folder of any name holds, such as one that was published.
+
+        Its seed is the K of a folder ``seed-K``, and that of its grid otherwise. Raises ``RunFailed`` where the folder
+        holds no run or its files are not those of one, and ``UnknownName`` where the task or the normalizer is not
+        known here.
+        """
+        spec, seed = read_spec(place / SPEC), seed_of(place)
+        run = Run(place, spec, seed_in(RunFolder(place)) if seed is None else seed)
+        run.read(SPEC)  # as the manifest says
+        environment.require_parts(spec, place)
+        if run.finished:
+            run.grid()
+        return run
 
     def runs(self, say: Say | None = None, preset: str = "") -> Iterator[Run]:
         """Yields every run that has begun, of one preset where said, then those that only the archive holds.
@@ -120,6 +139,19 @@ def by_rule(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Groups runs of several training seeds by their normalizer, in order of appearance."""
     names = dict.fromkeys(run.name for run in runs)
     return {name: [run for run in runs if run.name == name] for name in names}
+
+
+def seed_in(files: RunFiles) -> int:
+    """Return the seed that stands in a run's grid; raises ``RunFailed`` where there is none."""
+    if GRID not in files:
+        raise RunFailed(f"{files.path} does not say its seed: it is not called seed-K, and holds no {GRID}.")
+    try:
+        seed = Grid.read(read(files, GRID).decode()).frame["seed"].tolist()[0]
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"its seed is {seed}")
+    except MISFIT as error:
+        raise RunFailed(f"{files.path / GRID} cannot be read: {error}; {WAY_OUT}.") from error
+    return seed
 
 
 def seed_of(folder: Path) -> int | None:

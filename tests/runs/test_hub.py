@@ -3,6 +3,7 @@
 import io
 import re
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,8 +12,10 @@ import yaml
 
 import icl_lab as icl
 from icl_lab.cli.main import cli
-from icl_lab.errors import LabError, RunFailed
-from icl_lab.runs import hub, manifest, verify
+from icl_lab.errors import BadValue, LabError, RunFailed
+from icl_lab.evidence.archive import Archive
+from icl_lab.launch.complete import complete
+from icl_lab.runs import archiving, hub, manifest, verify
 from icl_lab.runs.manifest import Stamp
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -62,6 +65,78 @@ def test_a_run_fetched_from_its_repository_is_the_run(run, tmp_path):
     tokens = run.prompts(4).tokens
     assert torch.equal(again.model(tokens), run.model(tokens))
     assert [each.state for each in verify.everything(tmp_path / "elsewhere")] == ["whole"]
+
+
+@pytest.mark.slow
+def test_a_run_of_the_evidence_is_published(run, tmp_path, monkeypatch):
+    archive, tokens = Archive(tmp_path / "evidence"), run.prompts(4).tokens
+    cells = lambda run: [{"sigma_x": 1.0, "sigma_f": 1.0, "length": 5.0}]  # noqa: E731
+    archive.add({run.stored.key: archiving.run_files(run.stored, weights=True, cells=cells)})
+    answers = run.model(tokens)
+    shutil.rmtree("results")
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(archive.root))
+    publish("linear/ssa/smoke", "--to", "repository")
+    place = tmp_path / "elsewhere" / "runs" / run.stored.key
+    shutil.copytree("repository", place)
+    assert [each.state for each in verify.everything(tmp_path / "elsewhere")] == ["whole"]
+    assert torch.equal(icl.load("repository")(tokens), answers)
+
+
+@pytest.fixture
+def published(run):
+    """The published run's folder, and no results but the run's grid in memory."""
+    assert len(run.grid.frame)
+    publish("linear/ssa/smoke", "--to", "repository")
+    shutil.rmtree("results")
+    return Path("repository")
+
+
+@pytest.mark.slow
+def test_a_published_folder_is_found_and_loaded(published, run, place):
+    found = icl.find(published, where=place)
+    assert (found.hash, found.seed, found.folder) == (run.hash, run.seed, published.absolute())
+    pd.testing.assert_frame_equal(found.grid.frame, run.grid.frame)
+    tokens = found.prompts(4).tokens
+    assert torch.equal(icl.load("repository", where=place)(tokens), found.model(tokens))
+    assert complete([found.stored], found.lab, place)
+    assert not Path("results", "runs").exists()  # nothing is trained or tested again
+    publish("repository", "--to", "again")
+    assert Path("again", "README.md").read_bytes() == (published / "README.md").read_bytes()
+    with pytest.raises(BadValue, match="repository holds the run of seed 0, not of 3"):
+        icl.find(published, 3, where=place)
+    with pytest.raises(BadValue, match="no folder of a run"):
+        icl.find(published.parent / "elsewhere", where=place)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("grid.csv", lambda data: data[:-3], "grid.csv is damaged"),
+        ("grid.csv", lambda data: data.replace(b",0,", b",-1,"), "its seed is -1"),
+        ("grid.csv", lambda data: data.replace(b"linear,", b"every,"), "is of another run: task is every"),
+        ("spec.json", lambda data: data.replace(b'"preset": "smoke"', b'"preset": "lite"'), "spec.json is damaged"),
+        ("spec.json", lambda data: b"[" * 10**5, "nested too deeply"),
+        ("spec.json", lambda data: data.replace(b'"linear"', b'"nosuch"'), "nosuch"),
+        ("model.safetensors", lambda data: data[:-4] + b"1234", "its hash is not that of env.json"),
+        ("manifest.json", lambda data: data.replace(b"grid.csv", b"../g.csv"), "is no file of its folder"),
+    ],
+)
+def test_a_folder_of_damaged_files_is_refused(published, place, name, change, complaint):
+    path = published / name
+    before, after = path.read_bytes(), change(path.read_bytes())
+    assert after != before
+    path.write_bytes(after)
+    if complaint.startswith(("its", "is of")):  # a manifest that fits
+        stamps = manifest.read(published) | {name: Stamp.of(after)}
+        (published / manifest.NAME).write_bytes(manifest._written(stamps))
+    with pytest.raises(LabError, match=re.escape(complaint)):
+        icl.load(published, where=place)
+
+
+def test_a_folder_that_says_no_seed_is_refused(published, place):
+    (published / "grid.csv").unlink()
+    with pytest.raises(RunFailed, match="does not say its seed"):
+        icl.find(published, where=place)
 
 
 @pytest.mark.slow
