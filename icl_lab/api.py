@@ -16,6 +16,7 @@ from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
 from icl_lab.grid import frame_of, stacked
 from icl_lab.launch import study
+from icl_lab.launch.announce import changed
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.complete import complete
@@ -36,6 +37,7 @@ from icl_lab.runs import command, presets
 from icl_lab.runs.cells import grids
 from icl_lab.runs.run import SPEC
 from icl_lab.runs.session import Lab
+from icl_lab.runs.store import Store
 
 Part = TypeVar("Part", bound=type)
 Asked = Run | Sequence[Run]
@@ -249,7 +251,8 @@ def find(name: Folder, seed: int | None = None, *, where: Where = HERE) -> Run:
     """Return a stored run by its name: ``linear/ssa/lite``, or ``linear/ssa/lite-0123abcd`` for other settings.
 
     It is looked for in the results folder and in the repository's evidence, by default seed 0. ``name`` may also be the
-    folder of a run, such as ``icl-lab publish`` writes, which has its seed. Raises ``UnknownName`` with what is there.
+    folder of a run, such as ``icl-lab publish`` writes, which has its seed. Warns where the code of the run's parts is
+    another one now. Raises ``UnknownName`` with what is there.
     """
     return _found(name, seed, where)
 
@@ -315,9 +318,13 @@ def cells(*, where: Where = HERE) -> pd.DataFrame:
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
     train_settings and test_settings (what is not as in the preset, empty where all is), all axes (NaN where a task has
     none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
-    different models: filter on them, or group by them.
+    different models: filter on them, or group by them. Warns of each run whose parts have other code now.
     """
-    return stacked(grids(where.store(), where.reporter.say, where.reporter.tick))
+    found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick))
+    for run in Store(where.root).runs(lambda reason: None):  # the evidence names its commits
+        for line in changed(run, where.root) if run.finished else ():
+            where.reporter.last(line)
+    return found
 
 
 @checked
@@ -384,6 +391,8 @@ def _found(name: Folder, seed: int | None, where: Where) -> Run:
                 form = "of the form TASK/RULE/PRESET, such as linear/ssa/lite"
                 raise BadValue(f"'{name}' is not {form}, and no folder of a run, which holds a {SPEC}.")
             run = stored(task, attn, size, number or 0, lab)
+        for line in changed(run, where.root):
+            where.reporter.last(line)
         return Run(run, lab)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from icl_lab.errors import BadValue, LabError, Stopped
 from icl_lab.runs import environment, estimate, presets, reuse
+from icl_lab.runs.command import repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, resolve
@@ -136,6 +137,18 @@ def changes(runs: Sequence[Run]) -> list[str]:
         others, them = (f" and {len(folders) - 1} more were", "them") if len(folders) > 1 else (" was", "it")
         lines.append(f"{folders[0]}{others} made with {version}; --force repeats {them}.")
     return lines
+
+
+def changed(run: Run, results: Path) -> list[str]:
+    """Return a line where a stored run was made with other versions of its parts, with the command that repeats it.
+
+    Runs of the evidence, which names their commits, are not compared.
+    """
+    versions = [] if run.copied else list(environment.changed_parts(run.spec, run.folder))
+    if not versions:
+        return []
+    anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(force=True)"
+    return [f"{run.folder} was made with {' and '.join(versions)}; {anew}."]
 
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:

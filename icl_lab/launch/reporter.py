@@ -1,7 +1,9 @@
 """Reports of a call to whoever waits for it, and their wish to stop."""
 
 import signal
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from icl_lab.launch.progress import Bar, say
 if TYPE_CHECKING:
     from icl_lab.runs.run import Run
 
+PACKAGE = __name__.partition(".")[0]
 Watch = Callable[[Sequence[Job]], object]  # shows the runs of a pool
 
 
@@ -30,8 +33,11 @@ class Reporter:
         say(text)
 
     def last(self, text: str) -> None:
-        """Show a line that must not be passed over: a command shows it when all else is said."""
-        self.say(text)
+        """Warn of what must not be passed over: a command shows it when all else is said."""
+        frame, depth = sys._getframe(), 1
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+            frame, depth = frame.f_back, depth + 1
+        warnings.warn(text, stacklevel=depth)
 
     def out(self, text: str) -> None:
         """Show a line of a dry run."""

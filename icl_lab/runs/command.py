@@ -32,13 +32,17 @@ def trains(
     return joined(verb, [*words, *options(more)], results)
 
 
-def repeats(run: Run, results: Folder = RESULTS) -> str:
-    """Returns the command that makes a run again (and the seeds before it), whatever made it."""
-    spec = run.spec
-    more = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
+def repeats(run: Run, results: Folder = RESULTS, *, anew: bool = False) -> str:
+    """Returns the command that makes a run again (and the seeds before it), whatever made it.
+
+    With ``anew`` it trains this run alone, though it is there.
+    """
+    spec, seeds = run.spec, 1 if anew else run.seed + 1
+    more: dict[str, str | bool] = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
+    more |= {"seed": str(run.seed), "force": True} if anew else {}
     # Of a part that is not here nobody can say what differs.
     settings = [field for field in differences(spec) if not field.startswith("(")]
-    return trains("sweep", spec.task, [spec.attn], spec.preset, settings, run.seed + 1, results, **more)
+    return trains("sweep", spec.task, [spec.attn], spec.preset, settings, seeds, results, **more)
 
 
 def differences(spec: RunSpec) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from icl_lab import foreign, normalizers, tasks
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.model import positions
 from icl_lab.parts.registry import Choice, Registry
 from icl_lab.runs.allocator import keep_freed
@@ -161,7 +161,11 @@ def changed_parts(spec: RunSpec, folder: Path) -> Iterator[str]:
             yield f"another version of {what} {hashes}"
     told = _env(folder).get(READ)
     if isinstance(told, dict) and told:
-        for name, sha in tasks.reads(spec.task).items():
+        try:
+            read = tasks.reads(spec.task)
+        except LabError:  # a task or a file that is not here; whoever needs it says so
+            return
+        for name, sha in read.items():
             if told.get(name, sha) != sha:
                 yield f"another version of {name} (sha256 {told[name][:8]}, now {sha[:8]})"
 

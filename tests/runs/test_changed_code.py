@@ -1,11 +1,16 @@
 """Runs whose parts are others now: they say so, last of all; diverged ones are trained again; verify lists them."""
 
 import json
+import re
+import shutil
 
+import msgspec
 import pytest
 
+import icl_lab as icl
+from icl_lab.evidence.archive import Archive
 from icl_lab.parts import registry
-from icl_lab.runs import environment
+from icl_lab.runs import archiving, environment
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -69,6 +74,40 @@ def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     code, _, err = run("sweep", "--attn", "ssa+gated", *SMALL, "--force")
     assert (code, "another version" in err) == (0, False)
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
+
+
+@pytest.mark.slow
+def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
+    assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
+    where = icl.Where(results=tmp_path / "results", progress=False)
+    icl.cells(where=where)  # a warning would be an error
+    edit("ssa")
+    for ask in (lambda: icl.find("linear/ssa/smoke", where=where), lambda: icl.cells(where=where),
+                lambda: icl.load("linear/ssa/smoke", where=where)):  # fmt: skip
+        with pytest.warns(UserWarning, match=re.escape(CHANGED)) as warned:
+            ask()
+        assert [each.filename for each in warned] == [__file__]
+        assert re.search(
+            r"icl-lab sweep --task linear --attn ssa .*--force --results .* trains it anew", str(warned[0].message)
+        )
+    err = run("export", "--all", "--out", str(tmp_path / "cells.parquet"), "--results", str(tmp_path / "results"))[2]
+    assert CHANGED in err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_evidence_and_lost_texts_are_not_compared(run, tmp_path, edit, monkeypatch):
+    assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
+    stored = icl.find("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False)).stored
+    archive = Archive(tmp_path / "evidence")
+    archive.add({stored.key: archiving.run_files(stored, weights=True)})
+    env = stored.folder / "env.json"
+    env.write_text(json.dumps({"reads": {"mine.txt": "0" * 64}}))
+    gone = msgspec.structs.replace(stored.spec, task="text:file=mine.txt")
+    assert list(environment.changed_parts(gone, stored.folder)) == []
+    edit("ssa")
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(archive.root))
+    shutil.rmtree(tmp_path / "results")
+    icl.load("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False))
 
 
 @pytest.mark.slow
