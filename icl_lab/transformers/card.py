@@ -26,7 +26,8 @@ def text(kind: str, told: Mapping[str, Any]) -> str:
 ## Attention normalizer
 
 The attention layers of this model turn scores into weights by normalizers of `icl_lab` {told["version"]}: {layers} of
-{len(told["layers"])} layers. Plain `from_pretrained` refuses it, because the weights were made for these normalizers.
+{len(told["layers"])} layers. Plain `from_pretrained` refuses it, because the weights were made for these normalizers;
+`trust_remote_code=True` runs the code of this folder. Without trust:
 
 ```python
 from transformers import {kind}
@@ -34,5 +35,8 @@ from icl_lab.transformers import load
 
 model = load({kind}, "path/to/this/folder")
 ```
+
+A tokenizer in this folder needs no code of it: `AutoTokenizer.from_pretrained("path/to/this/folder",
+trust_remote_code=False)`. Without that argument transformers asks for trust, because of the model's config; answer no.
 {END}
 """

@@ -2,7 +2,8 @@
 
 A folder names a model type that transformers does not know, and a Python file that reads it. With
 ``trust_remote_code=True`` that file does (``remote.py``), whoever asks: pipelines, servers, harnesses. Without, it is
-refused, and nobody gets softmax.
+refused, and nobody gets softmax: transformers asks for trust in words of its own, and names the folder, whose card
+(``card.py``) and file name ``icl_lab.transformers.load``.
 """
 
 import json
@@ -35,7 +36,10 @@ HEADS = (
     "AutoModelForQuestionAnswering",
 )
 AUTO_MAP = {name: f"{Path(FILE).stem}.{name}" for name in ("AutoConfig", *HEADS)}
-CODE = f'''"""Read this folder with its attention normalizers. Run by transformers, given trust_remote_code=True."""
+CODE = f'''"""Read this folder with its attention normalizers: run by transformers, given trust_remote_code=True.
+
+icl_lab.transformers.load reads it without this file, and without trust.
+"""
 
 from icl_lab.transformers.remote import AutoConfig, reader
 

@@ -71,7 +71,7 @@ def test_tokens_of_bytes_are_the_bytes_of_every_text():
     assert made.decode(list(text.encode())) == text
 
 
-def test_a_tokenizer_of_a_file_is_saved_with_its_model(tmp_path):
+def test_a_tokenizer_of_a_file_is_saved_with_its_model(tmp_path, monkeypatch):
     write_tokenizer(tmp_path, "the dog and the cat " * 20)
     text = (tmp_path / "book.txt").absolute()
     text.write_text("the dog and the cat sat there. " * 400)
@@ -80,7 +80,12 @@ def test_a_tokenizer_of_a_file_is_saved_with_its_model(tmp_path):
     ours = moved(reading=TokenSpec(1, size, 1, 48, size))
     convert.save(ours, words, tmp_path / "saved")
     ids = words.tokenizer.encode("the dog sat").ids
-    assert AutoTokenizer.from_pretrained(tmp_path / "saved", trust_remote_code=False)("the dog sat")["input_ids"] == ids
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "n")
+    for trust, questions in (({"trust_remote_code": False}, 0), ({}, 1)):  # as the card of the folder says
+        read = AutoTokenizer.from_pretrained(tmp_path / "saved", **trust)
+        assert (read("the dog sat")["input_ids"], len(asked)) == (ids, questions)
+    assert "AutoTokenizer.from_pretrained" in (tmp_path / "saved" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

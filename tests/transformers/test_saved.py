@@ -108,8 +108,11 @@ def test_without_trust_no_head_reads_a_folder(tiny_model, tmp_path, auto):
     model = tiny_model("gpt2")
     install(model, "softmax")  # even where softmax itself is the normalizer
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="trust_remote_code=True"):
+    with pytest.raises(ValueError, match="trust_remote_code=True") as refused:
         auto.from_pretrained(tmp_path, trust_remote_code=False)
+    assert str(tmp_path) in str(refused.value)  # and there the way is named
+    assert "Without trust:\n\n```python" in (tmp_path / "README.md").read_text()
+    assert "icl_lab.transformers.load reads it without" in (tmp_path / "modeling_icl_lab.py").read_text()
     with pytest.raises(AttributeError, match=r"has an attention normalizer, load it with icl_lab\.transformers\.load"):
         type(model).from_pretrained(tmp_path)
 
