@@ -217,7 +217,11 @@ class Tables:
 
 
 def _table(name: str, data: bytes, rows: int) -> pa.Table:
-    """A table of Parquet with its own columns and so many rows; raises ``ValueError`` where it is another."""
+    """A table of Parquet with its own columns and so many rows; raises ``ValueError`` where it is another.
+
+    A page is decompressed whole before one row of it is there, and its header, which pyarrow (26) neither shows nor
+    bounds, may announce up to 2 GiB whatever the footer says: so much a file from elsewhere can take for a moment.
+    """
     file = pq.ParquetFile(pa.BufferReader(data))
     if not file.schema_arrow.equals(SCHEMAS[name]):
         raise ValueError("it has other columns")
