@@ -4,33 +4,23 @@ import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pandas as pd
 
 from icl_lab import analyses, normalizers, tables, tasks
-from icl_lab.analyses import frame, page
-from icl_lab.comparison.outside import read as prompted_models
 from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import own_studies
 from icl_lab.files import write
 from icl_lab.grid import frame_of, stacked
-from icl_lab.launch import study
 from icl_lab.launch.announce import changed
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.complete import complete
-from icl_lab.launch.experiment import carry_out, chosen
 from icl_lab.launch.plan import RunPlan, stored
-from icl_lab.launch.question import command_of, option
 from icl_lab.launch.where import HERE, Where
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.notebook.answer import Answer, ExperimentReport
 from icl_lab.notebook.run import Run, Runs
-from icl_lab.notebook.study import Study
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers import paper_report as paper_reports
-from icl_lab.papers import study as experiment_study
 from icl_lab.parts import outside
 from icl_lab.parts.registry import Registry
 from icl_lab.runs import command, presets
@@ -38,6 +28,10 @@ from icl_lab.runs.cells import grids
 from icl_lab.runs.run import SPEC
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
+
+if TYPE_CHECKING:  # imported where they are made: a sweep needs no studies
+    from icl_lab.notebook.answer import Answer, ExperimentReport
+    from icl_lab.notebook.study import Study
 
 Part = TypeVar("Part", bound=type)
 Asked = Run | Sequence[Run]
@@ -99,7 +93,7 @@ def compare(
     seeds: int = 3,
     baseline: str = "softmax",
     where: Where = HERE,
-) -> Study:
+) -> "Study":
     """Compare normalizers, paired over training seeds, and train what is missing: ``icl-lab compare``.
 
     Raises ``LabError`` with the line that the command line prints.
@@ -112,6 +106,9 @@ def compare(
     ...     list(study.table().index)[:2], sorted(study.figures)[:2]
     (['softmax', 'ssa'], ['curves', 'forest'])
     """
+    from icl_lab.launch import study
+    from icl_lab.notebook.study import Study
+
     plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds))
     told = "" if baseline == "softmax" else baseline
     line = plan.command("compare", where, baseline=told, beside=list(map(str, where.neighbours)), name=where.name)
@@ -124,7 +121,7 @@ def compare(
 @checked
 def analyse(
     question: str, runs: Asked | Sequence[str] | str = (), *, seeds: int = 1, where: Where = HERE, **options: object
-) -> Answer:
+) -> "Answer":
     """Ask trained models the question of an analysis, as the command of that name does; trains what is missing.
 
     ``options`` are the analysis' own. One that asks normalizers without a model (``theory``) takes their names in the
@@ -139,6 +136,11 @@ def analyse(
     ...     sorted(answer.grids), answer.figures
     (['fading', 'rows'], ['theory'])
     """
+    from icl_lab.analyses import frame, page
+    from icl_lab.launch import study
+    from icl_lab.launch.question import command_of, option
+    from icl_lab.notebook.answer import Answer
+
     analysis = frame.build(question, {name: option(question, name, value) for name, value in options.items()})
     if analysis.trains:
         lab = _lab_of(question, runs)
@@ -161,7 +163,7 @@ def attention(
     function: Sequence[float] | str = "",
     where: Where = HERE,
     **options: object,
-) -> Answer:
+) -> "Answer":
     """Show what every head of one or two models attends to in a prompt: a page that shows itself in a notebook.
 
     ``prompt`` holds numbers, or text such as ``random:sigma=10,length=20,seed=1``; ``function`` the function behind
@@ -188,12 +190,17 @@ def experiment(
     variants: Sequence[str] = (),
     overlay: bool = False,
     where: Where = HERE,
-) -> ExperimentReport:
+) -> "ExperimentReport":
     """Do a published table or figure again: train what is missing, and write ours beside the printed numbers.
 
     ``variants`` are those to do beside the baseline, by default all; ``overlay`` shows rows of doubtful columns a
     second time, moved, and says so. The files of experiments are in ``where.experiments``.
     """
+    from icl_lab.comparison.outside import read as prompted_models
+    from icl_lab.launch.experiment import carry_out, chosen
+    from icl_lab.notebook.answer import ExperimentReport
+    from icl_lab.papers import study as experiment_study
+
     changes, number = tuple(settings_of(settings)), whole(seeds, "seeds", 1, SEEDS)
     made, left_out = chosen(name, preset, changes, variants, Path(where.experiments))
     if where.beside and made.question() is not None:
@@ -224,6 +231,9 @@ def paper_report(paper: str, *, to: Folder | None = None, where: Where = HERE) -
 
     ``paper`` is ssa, ssmax, lssa or poster; ``to`` a folder, by default ``paper-NAME`` among the results' own studies.
     """
+    from icl_lab.papers import experiment as experiments
+    from icl_lab.papers import paper_report as paper_reports
+
     files = experiments.place(Path(where.experiments))
     folder = own_studies(where.root) / f"paper-{paper}" if to is None else Path(to)
     for name, content in paper_reports.written(paper, files, where.store(), where.reporter.tick).items():
@@ -231,13 +241,13 @@ def paper_report(paper: str, *, to: Folder | None = None, where: Where = HERE) -
     return folder / "report.md"
 
 
-def question(name: str) -> Callable[..., Answer]:
+def question(name: str) -> "Callable[..., Answer]":
     """Return the function of an analysis, ``icl.boundary`` for the analysis ``boundary``, with its documentation."""
     part: Any = analyses.registry.part(name)
 
     def ask(
         runs: Asked | Sequence[str] | str = (), *, seeds: int = 1, where: Where = HERE, **options: object
-    ) -> Answer:
+    ) -> "Answer":
         return analyse(name, runs, seeds=seeds, where=where, **options)
 
     fields = "\n".join(f"    {field.name}: {field.metadata.get('help', '')}" for field in dataclasses.fields(part))

@@ -8,8 +8,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
 from os import PathLike
-from types import NoneType, UnionType
-from typing import Literal, ParamSpec, TypeVar
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from icl_lab.errors import BadValue
 from icl_lab.parts.option_values import write
@@ -34,7 +34,7 @@ GONE = {"seed": "seeds=[{value}]", "draws": "settings={{'draws': '{value}'}}"}  
 def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Refuse arguments that do not fit the annotations of a function. Raises ``BadValue`` before it is called."""
     signature = inspect.signature(function)
-    hints = functools.cache(lambda: typing.get_type_hints(function))
+    hints = functools.cache(lambda: _hints(function))
     takes = signature.parameters
 
     @functools.wraps(function)
@@ -53,6 +53,12 @@ def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
         return function(*given, **named)
 
     return call
+
+
+def _hints(function: Callable[..., object]) -> dict[str, Any]:
+    """Types of the parameters of a function; its return type may be one that is not imported yet."""
+    given = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    return typing.get_type_hints(SimpleNamespace(__annotations__=given), globalns=function.__globals__)
 
 
 def _check_place(function: str, name: str, value: object, places: Iterable[Field[object]]) -> None:

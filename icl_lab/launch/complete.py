@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from icl_lab import pipeline
-from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.errors import BadValue, Diverged, RunFailed, Stopped
 from icl_lab.launch import allocation, parallel
 from icl_lab.launch.announce import (
@@ -33,6 +33,9 @@ from icl_lab.runs import environment, estimate
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 
+if TYPE_CHECKING:
+    from icl_lab.analyses.frame import AnyAnalysis
+
 FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
 
 
@@ -49,7 +52,7 @@ def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool =
         estimate.check_test(run.spec, lab.device, together)
 
 
-def check_asked(analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab) -> None:
+def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
     """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
     for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
         estimate.check_prompts(spec, analysis.asks(spec))
