@@ -12,7 +12,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -196,6 +196,20 @@ def _span(values: pd.Series) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def evidence() -> Store:
+    """Runs of the repository, whatever lies in the results folder."""
+    return Store(ROOT / "results" / "runs-of-nobody", Archive(ROOT / "results" / "evidence"))
+
+
+def filled_page(tables: Mapping[str, Sequence[str]]) -> str:
+    """Return docs/boundary.md with lines between ``<!-- name -->`` and ``<!-- end name -->``, by name."""
+    page = PAGE.read_text()
+    for mark, lines in tables.items():
+        block = f"(<!-- {mark} -->\n).*?(<!-- end {mark} -->)"
+        page = re.sub(block, rf"\g<1>{NEWLINE.join(lines)}\n\g<2>", page, flags=re.DOTALL)
+    return page
+
+
 @click.command()
 @click.option("--draws", is_flag=True, help="Print the C that Table 1 needs on 40 other draws of its functions.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if something would change.")
@@ -204,18 +218,18 @@ def main(check: bool, draws: bool) -> None:
     if draws:
         click.echo("\n".join(other_draws()))
         return
-    store = Store(ROOT / "results" / "runs-of-nobody", Archive(ROOT / "results" / "evidence"))
+    store = evidence()
     known = pd.read_csv(TABLE) if TABLE.exists() else pd.DataFrame(columns=[*WHO, *MEASURED])
     found = runs(store, known)
     text = io.StringIO()
     found.to_csv(text, index=False)
-    page = filled = PAGE.read_text()
-    for mark, lines in (("law", law(found)), ("cause", cause(found))):
-        block = f"(<!-- {mark} -->\n).*?(<!-- end {mark} -->)"
-        filled = re.sub(block, rf"\g<1>{NEWLINE.join(lines)}\n\g<2>", filled, flags=re.DOTALL)
+    filled = filled_page({"law": law(found), "cause": cause(found)})
     stale = [
         path.name
-        for path, same in ((TABLE, TABLE.exists() and TABLE.read_text() == text.getvalue()), (PAGE, filled == page))
+        for path, same in (
+            (TABLE, TABLE.exists() and TABLE.read_text() == text.getvalue()),
+            (PAGE, filled == PAGE.read_text()),
+        )
         if not same
     ]
     click.echo(f"{len(found)} models; {', '.join(stale) or 'nothing'} out of step")

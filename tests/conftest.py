@@ -24,14 +24,14 @@ import torch
 
 torch.set_num_threads(1)
 # Of `make test ARGS=..`: the makes that tests start are told none of it.
-for name in ("GIVEN FOUND PYTHON MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL " + os.environ.get("GIVEN", "")).split():
+for name in ["ARGS", "PYTHON", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"]:
     os.environ.pop(name, None)
 
 collect_ignore = ["examples"]  # tasks from outside: a test that wants them registers them
 
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
-    *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "tradeoff", "learning"),
+    *("sweep", "train", "compare", "deviant", "doctor", "needle", "fading", "law", "learning"),
     *("per-position", "context"),
     "site",
     *("theory", "saturation", "probe", "probe-pairs", "heads", "ablate", "boundary", "attention", "report"),

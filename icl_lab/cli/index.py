@@ -13,7 +13,7 @@ from icl_lab.cli import catalogue
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import Archive
-from icl_lab.papers import arms, experiment, headlines, ledger, paper_report, record
+from icl_lab.papers import experiment, headlines, ledger, paper_report, record
 from icl_lab.papers.ledger import Row
 from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import extras
@@ -83,12 +83,6 @@ def recorded(root: Path) -> list[Row]:
     return [row for rows in record.stored(_committed(root)).values() for row in rows]
 
 
-@cache
-def _outcomes(root: Path) -> list[arms.Outcome]:
-    """Outcomes of the arms of the boundary, for both of their tables."""
-    return arms.outcomes(root / "experiments", _committed(root))
-
-
 def _paper(root: Path, name: str) -> list[str]:
     """Table of the claims of one paper, each once."""
     files = root / "experiments"
@@ -107,8 +101,6 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
     "findings": lambda root: ledger.table(headlines.chosen(recorded(root))[:6], "experiments"),
-    "arms": lambda root: arms.table(_outcomes(root)),
-    "predictions": lambda root: arms.tally(_outcomes(root)),
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
 }

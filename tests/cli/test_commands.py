@@ -493,8 +493,6 @@ EVERY = ["--task", "every", "--attn", "softmax"]
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
         (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,300"], "more than the 512 places"),
         (["law", "--task", "linear", "--attn", "ssmax"], "only ssmax-free learns a factor for every n, got ssmax"),
-        (["tradeoff"], "none has both"),
-        (["tradeoff", "--task", "lineer"], "linear"),
     ],
 )
 def test_bad_model_questions_are_one_line(run, tmp_path, words, said):

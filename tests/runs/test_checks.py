@@ -131,7 +131,7 @@ def test_odd_folders_are_named_and_passed_over(done, tmp_path):
 def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
     root, odd = done.folder.parents[4], done.folder.with_name("seed-9") / "spec.json"
     odd.mkdir(parents=True)
-    for words in (("list", "runs", "--results", str(root)), ("tradeoff",), ("verify", str(root))):
+    for words in (("list", "runs", "--results", str(root)), ("verify", str(root))):
         _, out, err = run(*words)
         assert f"{odd} cannot be read: Is a directory" in out + err, words
     assert "seed 0 finished" in run("list", "runs", "--results", str(root))[1]

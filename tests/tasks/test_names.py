@@ -44,7 +44,6 @@ ELSEWHERE = {
     *(("cli/commands/language.py", name) for name in ("needle", "text")),
     *(("language/report.py", name) for name in ("needle", "depth")),
     *(("language/study.py", name) for name in ("needle", "depth", "text")),
-    *(("papers/tradeoff.py", name) for name in ("linear", "needle")),
     # What a language model is told of each task: tasks themselves know no language models.
     *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("flip_flop", "linear", "maximum", "needle")),
     *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("quantifier", "recall")),

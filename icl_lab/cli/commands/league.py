@@ -1,4 +1,4 @@
-"""Commands that set many normalizers side by side: over many tasks, and what trades against what."""
+"""The command that ranks many normalizers over many tasks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +8,11 @@ import click
 
 from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
-from icl_lab.cli.hints import typed
 from icl_lab.cli.options import (
     crowd_options,
     dry_run_option,
     gathered,
-    results_option,
     seeds_option,
-    style_option,
     tell_files,
     where_options,
 )
@@ -29,7 +26,6 @@ from icl_lab.launch.complete import complete
 from icl_lab.launch.plan import RunPlan
 from icl_lab.launch.progress import counted, say
 from icl_lab.launch.where import Where
-from icl_lab.papers import tradeoff as tradeoffs
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -134,17 +130,3 @@ def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: W
     written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))
     lab.tracked.study(folder, files["table.md"])
     tell_files(folder, written)
-
-
-@click.command()
-@click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
-@click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
-@results_option
-@style_option
-@gathered
-def tradeoff(preset: str, task: str, where: Where) -> None:
-    """Set retrieval far out against robustness to a deviant, for all normalizers with both stored; trains nothing."""
-    task = tasks.canonical(task)
-    points = tradeoffs.gather(where.store(), preset, task, say)
-    folder = own_studies(where.root) / f"tradeoff-{preset}"
-    tell_files(folder, tradeoffs.publish(points, folder, preset, task, typed(), out)[1], "tradeoff.png")

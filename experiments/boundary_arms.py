@@ -1,10 +1,18 @@
-"""Arms of the boundary: bound C, largest answer, errors and floors of each variant, beside what was predicted."""
+"""Arms of the boundary: bound C, largest answer, errors and floors of each variant, compared with the predictions.
+
+python experiments/boundary_arms.py            reads the evidence, writes the tables of docs/boundary.md between marks
+python experiments/boundary_arms.py --check    only says whether the page would change, and exits with 1 if it would
+"""
 
 import math
+import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+
+import click
+from bound_law import PAGE, evidence, filled_page
 
 from icl_lab import markdown as md
 from icl_lab.analyses import frame
@@ -217,3 +225,20 @@ def _span(values: Iterable[float], form: str, unit: str = "") -> str:
 
 def _marked(text: str, failed: bool) -> str:
     return f"**{text}**" if failed else text
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if something would change.")
+def main(check: bool) -> None:
+    """Bring the tables of the arms in step with the evidence."""
+    found = outcomes(Path(__file__).parent, evidence())
+    page = filled_page({"arms": table(found), "predictions": tally(found)})
+    stale = page != PAGE.read_text()
+    click.echo(f"{len(found)} arms; {PAGE.name if stale else 'nothing'} out of step")
+    if check:
+        sys.exit(1 if stale else 0)
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

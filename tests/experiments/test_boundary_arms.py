@@ -6,15 +6,15 @@ import math
 import shutil
 from pathlib import Path
 
+import boundary_arms as arms
 import msgspec
 import pytest
+from boundary_arms import Arm
 
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
 from icl_lab.grid import Grid
-from icl_lab.papers import arms
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers.arms import Arm
 from icl_lab.papers.finished import Finished
 from icl_lab.runs import study_folder
 from icl_lab.runs.measure import FLOOR

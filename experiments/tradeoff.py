@@ -4,6 +4,8 @@ Scalable softmax sharpens with the length, which finds needles and should satura
 the opposite. The two lines of papers (arXiv 2501.19399, arXiv 2508.14685) predict opposite orders of the same
 normalizers. The error without a deviant stands beside both: who withstands because nothing was learned withstands
 little.
+
+python experiments/tradeoff.py [--preset lite] [--task linear]    reads what is stored, writes results/own/tradeoff-..
 """
 
 import csv
@@ -11,19 +13,21 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+import click
 import scipy
 
 from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses.needle import STRETCH
 from icl_lab.comparison.statistics import Effect, paired
-from icl_lab.errors import BadValue
-from icl_lab.evidence.archive import own_studies
+from icl_lab.errors import BadValue, LabError
+from icl_lab.evidence.archive import Archive, own_studies
 from icl_lab.figures import scatter
 from icl_lab.files import present
 from icl_lab.files import publish_folder as save
@@ -223,3 +227,24 @@ def _row(point: Point) -> dict[str, str | float]:
         for name, value in zip(("mean", "low", "high"), point.span(side), strict=True)
     }
     return {"attn": point.rule, **cells, **{f"{side}_seeds": point.sides[side].seeds for side in SIDES}}
+
+
+@click.command()
+@click.option("--preset", default="lite", show_default=True, help="The scale of the runs.")
+@click.option("--task", default="linear", show_default=True, help="The task of the deviants.")
+def main(preset: str, task: str) -> None:
+    """Compare retrieval far out with robustness to a deviant, for all normalizers with both stored; trains nothing."""
+    root = Path(__file__).resolve().parents[1] / "results"
+    store = Store(root, Archive.find())
+    try:
+        points = gather(store, preset, tasks.canonical(task), partial(click.echo, err=True))
+    except LabError as error:
+        raise click.ClickException(str(error)) from None
+    folder = own_studies(root) / f"tradeoff-{preset}"
+    command = f"python experiments/tradeoff.py --preset {preset} --task {task}"
+    for name in publish(points, folder, preset, task, command, click.echo)[1]:
+        click.echo(f"wrote {folder / name}")
+
+
+if __name__ == "__main__":
+    main()
