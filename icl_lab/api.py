@@ -15,10 +15,9 @@ from icl_lab.files import write
 from icl_lab.grid import frame_of, stacked
 from icl_lab.launch.announce import changed
 from icl_lab.launch.arguments import Folder, Settings, checked, settings_of, several, whole
-from icl_lab.launch.bounds import SEEDS
 from icl_lab.launch.complete import complete
 from icl_lab.launch.plan import RunPlan, stored
-from icl_lab.launch.where import HERE, Where
+from icl_lab.launch.where import HERE, SEEDS, Where
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.notebook.run import Run, Runs
 from icl_lab.parts import outside

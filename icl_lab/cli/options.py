@@ -1,16 +1,18 @@
 """Options that commands share."""
 
+import dataclasses
 import functools
 import re
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds, several_rules, several_settings
-from icl_lab.launch.bounds import ENGINES, JOBS, SEEDS
+from icl_lab.launch.where import SEEDS, Where
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PAIRS = 1000  # of timed runs
@@ -21,6 +23,48 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    part, parts = map(int, found.groups()) if found else (1, 0)
+    if part > parts or not parts:
+        raise click.BadParameter(f"'{text}' is not part I of N, such as 1/4 (0/4 and 4/4 are the same part).")
+    return part, parts
+
+
+# Fields whose values are written otherwise than in Python.
+SPECIAL: dict[str, dict[str, Any]] = {
+    "jobs": {"type": RunsAtOnce()},
+    "shard": {"callback": _shard, "default": "1/1"},
+}
+
+
+def of_group(group: str, own: type[Where] = Where) -> dict[str, Decorator]:
+    """Return the click options of a group of fields of ``Where``, by the names of the fields."""
+    hints = typing.get_type_hints(own)
+    chosen = [field for field in dataclasses.fields(own) if field.metadata["group"] == group]
+    return {field.name: _of_field(field, hints[field.name]) for field in chosen}
+
+
+def _of_field(field: "dataclasses.Field[Any]", hint: Any) -> Decorator:
+    """The option of a field: by its type, its default and what it says of itself."""
+    about, name = field.metadata, f"--{field.name.replace('_', '-')}"
+    if hint is bool:
+        return click.option(name, is_flag=True, help=about["help"])
+    if hint == bool | None:
+        return click.option(f"{name}/--no-{name[2:]}", default=None, help=about["help"])
+    usual = f"  [default: {about['usual']}]" if "usual" in about else ""
+    words = {"help": about["help"] + usual, "default": field.default, "metavar": about.get("metavar")}
+    if not usual:
+        words["show_default"] = field.name not in SPECIAL
+    if typing.get_origin(hint) is Literal:
+        words["type"] = click.Choice(typing.get_args(hint))
+    elif "most" in about:
+        words["type"] = (Finite if hint is float else click.IntRange)(about["least"], about["most"])
+    return click.option(name, **words | SPECIAL.get(field.name, {}))
+
+
+place_options = of_group("place")
+device_option, threads_option, evidence_option = (place_options[name] for name in ("device", "threads", "evidence"))
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
 beside_option = click.option(
     "--beside",
@@ -31,16 +75,6 @@ beside_option = click.option(
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
     "--experiments", default="experiments", type=Folder(there=True), help="Folder of files."
-)
-evidence_option = click.option(
-    "--evidence/--no-evidence",
-    default=None,
-    help="Whether the repository's runs stand in for runs that the folder lacks.",
-)
-threads_option = click.option("--threads", type=click.IntRange(1, JOBS), help="CPU threads.  [default: all cores]")
-device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
-large_option = click.option(
-    "--allow-large", is_flag=True, help="Begin even what by estimate exceeds this machine's memory, or eight hours."
 )
 until_decided_option = click.option(
     "--until-decided", is_flag=True, help="Add seeds until all claims are decided, 64 seeds, or the budget is used."
@@ -104,61 +138,12 @@ where_options = together(
         help="Change a field, e.g. train.steps=2000.",
     ),
     results_option,
-    evidence_option,
-    device_option,
-    threads_option,
-    large_option,
-    click.option(
-        "--track",
-        default="",
-        metavar="NAME[:PROJECT]",
-        help="Follow trainings in trackio, wandb or tensorboard.  [default: ICL_LAB_TRACK, or none]",
-    ),
+    *place_options.values(),
 )
-
-
-def _shard(context: click.Context, option: click.Parameter, text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-    part, parts = map(int, found.groups()) if found else (1, 0)
-    if part > parts or not parts:
-        raise click.BadParameter(f"'{text}' is not part I of N, such as 1/4 (0/4 and 4/4 are the same part).")
-    return part, parts
 
 
 # Of commands that may do many runs: at once here, or one part of them here.
-crowd_options = together(
-    click.option(
-        "--jobs",
-        type=RunsAtOnce(),
-        help="Runs at once; threads are divided. auto: one a core, on a Ray cluster as there is room for.  "
-        "[default: auto]",
-    ),
-    click.option(
-        "--shard", default="1/1", metavar="I/N", callback=_shard, help="Only part I of N of the runs, for job arrays."
-    ),
-    style_option,
-    click.option(
-        "--engine",
-        default="local",
-        show_default=True,
-        type=click.Choice(ENGINES),
-        help="Where runs are executed: by processes of this machine, or on a Ray cluster. (What does the steps of a "
-        "training is --set train.engine.)",
-    ),
-    click.option(
-        "--address",
-        default="",
-        metavar="auto|HOST:PORT|local",
-        help="The Ray cluster: the one that this machine belongs to, another one, or one of its own, here.  "
-        "[default: local]",
-    ),
-    click.option(
-        "--gpus-per-run",
-        default=0.0,
-        type=Finite(0, 64),
-        help="GPUs that Ray reserves for a run; 0.25 puts four on one.  [default: none]",
-    ),
-)
+crowd_options = together(*of_group("runs").values(), style_option)
 # What names runs.
 run_options = together(
     click.option("--task", required=True, help="See: icl-lab list tasks."),

@@ -26,7 +26,7 @@ from icl_lab.launch.announce import (
     too_long,
 )
 from icl_lab.launch.draw import draw
-from icl_lab.launch.parallel import Job, Orders, WorkerPool
+from icl_lab.launch.parallel import Job, WorkerPool, WorkItem
 from icl_lab.launch.where import Where
 from icl_lab.parts import outside
 from icl_lab.runs import environment, estimate
@@ -244,22 +244,24 @@ def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool,
     """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
     each = (where.threads or 1) if where.remote else allocation.share(workers.jobs)
+    evidence = None if lab.store.archive is not None else False
+    there = replace(
+        where.of_runs(lab), threads=each, evidence=evidence, track=lab.tracked.asked, jobs=None, progress=False
+    )
     jobs = [
         Job(
             f"{title(run)} ({run.spec.hash})",
             run.spec.train.steps,
-            Orders(
-                *(run.spec, run.seed, run.swap, clock.tested),
-                finish=undrawn if where.remote else finish,
-                results=lab.store.root,
-                device=where.device if where.remote else str(lab.device),
-                threads=each,
-                evidence=lab.store.archive is not None,
-                command=lab.command,
-                imports=outside.orders(),
-                gpu_share=where.gpus_per_run or 1.0,
-                track=lab.tracked.asked,
+            WorkItem(
+                spec=run.spec,
+                seed=run.seed,
+                swap=run.swap,
+                tested=clock.tested,
                 models=clock.models,
+                finish=undrawn if where.remote else finish,
+                where=there,
+                command=lab.command,
+                imports=outside.imported(),
             ),
             step=run.spec.train.steps if run.trained else run.checkpoint_step,
             training=estimate.operations_by_step(run.spec),

@@ -13,25 +13,22 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from icl_lab.errors import LabError
-from icl_lab.evidence.archive import Archive
-from icl_lab.launch.tracking import Tracking
+from icl_lab.launch.reporter import Reporter
+from icl_lab.launch.where import Where
 from icl_lab.parts import outside
 from icl_lab.progress import Tick, silent
-from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.status import Status, read_status
-from icl_lab.runs.store import Store
 
 RETRIES = 2  # of a run whose worker died
 LOOK = 0.2  # seconds between two looks at the workers
@@ -42,49 +39,51 @@ Finish = Callable[[Run, Lab, bool, bool], object]  # does what is wanted of a ru
 Say = Callable[[str], object]
 
 
-@dataclass(frozen=True)
-class Orders:
-    """One run as a worker is told about it; pickled, so that ``finish`` is a function of a module."""
+@dataclass(frozen=True, kw_only=True)
+class WorkItem:
+    """One run for a worker, pickled: ``finish`` is a function of a module, ``where`` reports to nobody."""
 
     spec: RunSpec
     seed: int
-    swap: str
-    tested: bool
+    swap: str = ""
+    tested: bool = True
+    models: bool = False  # whether its weights are wanted as well as its test
     finish: Finish
-    results: Path
-    device: str
-    threads: int
-    evidence: bool  # whether the repository's runs stand in for those that the folder lacks
-    command: str
-    imports: Sequence[Mapping[str, object]] = ()  # parts from outside
-    gpu_share: float = 1.0  # of the memory of its GPU
-    track: str = ""  # the tracker
-    models: bool = False  # whether its weights are wanted beside its test
+    where: Where
+    command: str = ""
+    imports: Sequence[Mapping[str, object]] = ()  # plugins
 
     def run(self) -> Run:
         """Return the run in the results folder."""
-        return self._store().run(self.spec, self.seed, self.swap)
+        return self.where.store().run(self.spec, self.seed, self.swap)
 
-    def _store(self) -> Store:
-        return Store(self.results, Archive.find() if self.evidence else None)
-
-    def execute(
-        self,
-        stopping: Callable[[], bool],
-        tick: Tick = silent,
-    ) -> None:
+    def execute(self, stopping: Callable[[], bool], tick: Tick = silent) -> None:
         """Do the run in this process; raises what the run raises."""
-        outside.obey(self.imports)
-        torch.set_num_threads(self.threads)
-        run = self.run()
-        store = self._store()
-        say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-        device = environment.device(self.device)
-        if device.type == "cuda" and 0 < self.gpu_share < 1:
-            torch.cuda.set_per_process_memory_fraction(self.gpu_share, device)
-        with closing(Tracking(self.track, self.results, say)) as tracked:
-            lab = Lab(store, device, say, tick, stopping, self.command, tracked=tracked)
-            self.finish(run, lab, self.tested, self.models)
+        outside.import_again(self.imports)
+        with replace(self.where, progress=Worklog(stopping, tick)).session(self.command) as lab:
+            if lab.device.type == "cuda" and 0 < self.where.gpus_per_run < 1:
+                torch.cuda.set_per_process_memory_fraction(self.where.gpus_per_run, lab.device)
+            self.finish(self.run(), lab, self.tested, self.models)
+
+
+class Worklog(Reporter):
+    """Reporter of a worker: lines on standard error, whose last one is kept; stops where its driver says so."""
+
+    def __init__(self, stopping: Callable[[], bool], tick: Tick) -> None:
+        self._stopping, self.tick = stopping, tick
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def last(self, text: str) -> None:
+        """Print a line."""
+        self.say(text)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[Callable[[], bool]]:
+        """Yield whether the driver asked to stop."""
+        yield self._stopping
 
 
 @dataclass
@@ -96,7 +95,7 @@ class Job:
 
     name: str
     size: int  # steps of its training
-    orders: Orders
+    item: WorkItem
     state: str = "waiting"
     step: int = 0
     attempts: int = 0
@@ -165,7 +164,7 @@ class WorkerPool(Protocol):
     def jobs(self) -> int:
         """Number of runs at once."""
 
-    def start(self, orders: Orders, slot: int) -> Worker | None:
+    def start(self, item: WorkItem, slot: int) -> Worker | None:
         """Start a worker; None where another process holds the run just now."""
 
 
@@ -226,7 +225,7 @@ def _start(waiting: deque[Job], running: dict[int, tuple[Job, Worker]], engine: 
         if not free:
             return
         job = waiting.popleft()
-        attempt = engine.start(job.orders, free[0])
+        attempt = engine.start(job.item, free[0])
         if attempt is None:
             waiting.append(job)
             continue
@@ -267,9 +266,11 @@ class Processes:
 
     jobs: int
 
-    def start(self, orders: Orders, slot: int) -> "Process":
+    def start(self, item: WorkItem, slot: int) -> "Process":
         """Start a process."""
-        return Process(orders if orders.device != "cuda" else replace(orders, device=_gpu(slot)))
+        if item.where.device == "cuda":
+            item = replace(item, where=replace(item.where, device=_gpu(slot)))
+        return Process(item)
 
 
 class Process:
@@ -277,16 +278,16 @@ class Process:
 
     # Not multiprocessing: its children import the program's main module, so that a script which calls icl.sweep with
     # jobs=2 and has no `if __name__ == "__main__"` would begin again in each of them.
-    def __init__(self, orders: Orders) -> None:
-        self._folder = orders.run().folder
+    def __init__(self, item: WorkItem) -> None:
+        self._folder = item.run().folder
         self._end: Ending | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        with tempfile.TemporaryFile() as told:
-            pickle.dump((os.getpid(), orders), told)
-            told.seek(0)
+        with tempfile.TemporaryFile() as pipe:
+            pickle.dump((os.getpid(), item), pipe)
+            pipe.seek(0)
             # A process group of its own: Ctrl-C reaches this process alone, which passes it on once. No session of its
             # own, since a system that shares cores by session would not heed `nice`.
-            self._process = subprocess.Popen(WORKER, stdin=told, stdout=self._said, stderr=self._said, process_group=0)
+            self._process = subprocess.Popen(WORKER, stdin=pipe, stdout=self._said, stderr=self._said, process_group=0)
 
     def ending(self) -> Ending | None:
         """Return how the process ended, with the last line that it said; None while it runs."""
@@ -323,14 +324,14 @@ class Process:
 
 
 def main() -> None:
-    """Do the run whose orders are pickled on standard input; the exit code and the last line say how it ended."""
+    """Do the run whose item is pickled on standard input; the exit code and the last line say how it ended."""
     asked = list[int]()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: asked.append(number))
-    driver, orders = pickle.load(sys.stdin.buffer)
+    driver, item = pickle.load(sys.stdin.buffer)
     try:
         # Without its driver a worker keeps a checkpoint and ends.
-        orders.execute(lambda: bool(asked) or os.getppid() != driver)
+        item.execute(lambda: bool(asked) or os.getppid() != driver)
     except LabError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

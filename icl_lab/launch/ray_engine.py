@@ -23,7 +23,7 @@ from typing import Any
 import icl_lab
 from icl_lab.errors import BadValue, Diverged, LabError, RunFailed, Stopped
 from icl_lab.files import publish, write
-from icl_lab.launch.parallel import RETRIES, Ending, Orders
+from icl_lab.launch.parallel import RETRIES, Ending, WorkItem
 from icl_lab.parts import outside
 from icl_lab.parts.import_target import is_path
 from icl_lab.runs import manifest, reuse
@@ -61,7 +61,7 @@ class Notes:
         self._stopping = True
 
 
-def execute(orders: Orders, files: Files, parts: Files, version: str, number: int, notes: Any) -> Answer:
+def execute(item: WorkItem, files: Files, parts: Files, version: str, number: int, notes: Any) -> Answer:
     """Do a run in scratch on a node of the same ``version``; returns how it ended, and what has become of its files."""
     if version != _version():
         return Ending("failed", f"{socket.gethostname()} has {_version()}; here it is {version}"), {}, set()
@@ -69,7 +69,8 @@ def execute(orders: Orders, files: Files, parts: Files, version: str, number: in
     with tempfile.TemporaryDirectory(prefix="icl-lab-") as scratch:
         for name, data in parts.items():
             publish(Path(scratch) / "imports" / name, data)
-        here = replace(orders, results=Path(scratch) / "results", imports=_imported_below(scratch, orders.imports))
+        place = replace(item.where, results=Path(scratch) / "results")
+        here = replace(item, where=place, imports=_imported_below(scratch, item.imports))
         folder = here.run().folder
         for name, data in files.items():
             publish(folder / name, data)
@@ -124,15 +125,15 @@ class Cluster:
         self.task = ray.remote(**how)(execute)
         self._read, self._progress, self._number = -OFTEN, dict[int, tuple[Status, str]](), 0
 
-    def start(self, orders: Orders, slot: int) -> "RayTask | None":
+    def start(self, item: WorkItem, slot: int) -> "RayTask | None":
         """Hand a run to the cluster; None where another process holds it just now."""
-        held, run = ExitStack(), orders.run()
+        held, run = ExitStack(), item.run()
         try:
             held.enter_context(run.locked(lambda text: None, lambda: True))
         except Stopped:  # as one that may not wait
             return None
         self._number += 1
-        return RayTask(self, self._number, orders, run, held)
+        return RayTask(self, self._number, item, run, held)
 
     def progress(self) -> Mapping[int, tuple[Status, str]]:
         """Return progress and host name of each task, looked up every few seconds."""
@@ -145,12 +146,12 @@ class Cluster:
 class RayTask:
     """A run in the hands of the cluster; its lock is held here until its files are written."""
 
-    def __init__(self, cluster: Cluster, number: int, orders: Orders, run: Run, held: ExitStack) -> None:
-        self._cluster, self._number, self._orders, self._run, self._held = cluster, number, orders, run, held
+    def __init__(self, cluster: Cluster, number: int, item: WorkItem, run: Run, held: ExitStack) -> None:
+        self._cluster, self._number, self._item, self._run, self._held = cluster, number, item, run, held
         self._end: Ending | None = Ending("done") if self._complete() else None
         if self._end is None:
-            told = replace(orders, evidence=False)
-            self._answer = cluster.task.remote(told, _present(run), _parts(), _version(), number, cluster.notes)
+            given = replace(item, where=replace(item.where, evidence=False))
+            self._answer = cluster.task.remote(given, _present(run), _parts(), _version(), number, cluster.notes)
         else:  # by another process, meanwhile
             held.close()
 
@@ -191,7 +192,7 @@ class RayTask:
             self._held.close()
 
     def _complete(self) -> bool:
-        return self._run.done(self._orders.tested, self._orders.models)
+        return self._run.done(self._item.tested, self._item.models)
 
     def _keep(self, ending: Ending, made: Files, gone: set[str]) -> None:
         """Write what the task has made, and remove what is no more: checkpoints, once the model is there."""

@@ -9,15 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from icl_lab.errors import Stopped
-from icl_lab.launch.board import Board
-from icl_lab.launch.parallel import Job
 from icl_lab.launch.progress import Bar, say
 
 if TYPE_CHECKING:
+    from icl_lab.launch.parallel import Job
     from icl_lab.runs.run import Run
 
 PACKAGE = __name__.partition(".")[0]
-Watch = Callable[[Sequence[Job]], object]  # shows the runs of a pool
+Watch = Callable[[Sequence["Job"]], object]  # shows the runs of a pool
 
 
 class Reporter:
@@ -48,6 +47,8 @@ class Reporter:
 
     def board(self) -> AbstractContextManager[Watch]:
         """Return what shows the runs of a pool."""
+        from icl_lab.launch.board import Board
+
         return Board()
 
     def finished(self, run: "Run", already: bool) -> None:

@@ -147,20 +147,20 @@ def record(part: type, source: ImportedFrom) -> dict[str, str]:
     return found | ({"distribution": distribution} if distribution else {})
 
 
-def orders() -> list[dict[str, Any]]:
-    """Returns what another process needs to import the same (``obey``); paths are absolute."""
+def imported() -> list[dict[str, Any]]:
+    """Return the imports of this process, for ``import_again`` in another one; paths are absolute."""
     return [{"given": each.given, "target": each.target, "hashes": each.hashes} for each in loaded()]
 
 
-def obey(orders: Sequence[Mapping[str, Any]]) -> None:
-    """Imports what the process that gave the orders has imported.
+def import_again(sources: Sequence[Mapping[str, Any]]) -> None:
+    """Import the plugins that another process has ``imported``.
 
     Raises ``BadValue`` where a file is no longer what it was when that process began.
     """
-    for order in orders:
-        source = load(order["given"], order["target"])
+    for each in sources:
+        source = load(each["given"], each["target"])
         # By content: a file that was sent elsewhere has another path there, and so another module name.
-        if sorted(source.hashes.values()) != sorted(order["hashes"].values()):
+        if sorted(source.hashes.values()) != sorted(each["hashes"].values()):
             raise BadValue(f"{source.words} has changed since the command began; give the command again.")
 
 

@@ -1,13 +1,19 @@
 """Options out of bounds are one line each, before anything is loaded or trained."""
 
+import pickle
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 
-from icl_lab.cli.options import crowd_options, gathered, run_options, together
+from icl_lab.cli.options import crowd_options, gathered, of_group, run_options, together
 from icl_lab.cli.values import Numbers, several_rules
+from icl_lab.launch.complete import finish
+from icl_lab.launch.parallel import WorkItem
 from icl_lab.launch.plan import RunPlan
+from icl_lab.launch.where import Where, option
+from icl_lab.runs.spec import resolve
 
 SWEEP = ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
 
@@ -128,3 +134,31 @@ def test_a_name_that_a_command_takes_itself_is_no_folder():
 
     command.main(["fig3"], standalone_mode=False)
     assert (handed["name"], handed["where"].name) == ("fig3", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class More(Where):
+    """Where with two further fields."""
+
+    patience: int | None = option(None, "Minutes to wait.", "runs", least=1, most=90, usual="none")
+    eager: bool = option(False, "Begin at once.", "place")
+
+
+def test_a_new_field_of_where_is_an_option_that_travels(tmp_path):
+    """One edit: the field. The command line reads it, and a worker gets it with the rest."""
+
+    @click.command()
+    @together(*of_group("runs", More).values(), *of_group("place", More).values())
+    def mine(**words):
+        words["jobs"] = None if words["jobs"] == "auto" else words["jobs"]
+        given.append(More(**words, results=tmp_path))
+
+    given = []
+    context = mine.make_context("mine", ["--patience", "5", "--eager", "--shard", "1/3"])
+    mine.invoke(context)
+    item = WorkItem(spec=resolve("linear", "ssa", "smoke"), seed=0, finish=finish, where=given[0])
+    there = pickle.loads(pickle.dumps(item)).where
+    assert (there.patience, there.eager, there.shard, there.root) == (5, True, (1, 3), tmp_path)
+    with pytest.raises(click.BadParameter, match="1<=x<=90"):
+        mine.make_context("mine", ["--patience", "0"])
+    assert "Minutes to wait.  [default: none]" in mine.get_help(context)

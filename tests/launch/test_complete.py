@@ -284,7 +284,7 @@ def test_workers_are_given_the_work_that_is_left(tiny, lab, monkeypatch):
     trained(runs[1], lab)
     launching.by_workers(runs, lab, Where(), SimpleNamespace(jobs=2), Clock(lab.device))
     work = estimate.training_operations(tiny()), estimate.test_operations(tiny())
-    assert {job.orders.seed: (job.done, job.whole) for job in given} == {0: (0, sum(work)), 1: (work[0], sum(work))}
+    assert {job.item.seed: (job.done, job.whole) for job in given} == {0: (0, sum(work)), 1: (work[0], sum(work))}
     given.clear()
     launching.by_workers(runs, lab, Where(), SimpleNamespace(jobs=2), Clock(lab.device, tested=False))
     assert [job.whole for job in given] == [work[0]] * 2

@@ -13,7 +13,8 @@ import pytest
 
 from icl_lab.errors import RunFailed, Stopped
 from icl_lab.launch import parallel
-from icl_lab.launch.parallel import RETRIES, Ending, Job, Orders, Processes
+from icl_lab.launch.parallel import RETRIES, Ending, Job, Processes, WorkItem
+from icl_lab.launch.where import Where
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
 
@@ -34,14 +35,14 @@ class Scripted:
         self.started, self.stopped, self.killed, self.working, self.most = [], [], [], set(), 0
         self.status = Status("train", 5, 5)
 
-    def start(self, orders, slot):
-        ending = self.script[orders].pop(0)
+    def start(self, item, slot):
+        ending = self.script[item].pop(0)
         if ending == "held":
             return None
-        self.started.append(orders)
-        self.working.add(orders)
+        self.started.append(item)
+        self.working.add(item)
         self.most = max(self.most, len(self.working))
-        return ScriptedAttempt(self, orders, ending)
+        return ScriptedAttempt(self, item, ending)
 
 
 class ScriptedAttempt:
@@ -185,7 +186,8 @@ def job(tiny, tmp_path):
     def build(finish, seed=0):
         run = Store(tmp_path).run(tiny(), seed)
         run.folder.mkdir(parents=True, exist_ok=True)
-        return Job(f"seed {seed}", 60, Orders(run.spec, seed, "", True, finish, tmp_path, "cpu", 1, False, "typed"))
+        where = Where(results=tmp_path, device="cpu", threads=1, evidence=False, progress=False)
+        return Job(f"seed {seed}", 60, WorkItem(spec=run.spec, seed=seed, finish=finish, where=where, command="typed"))
 
     return build
 

@@ -15,7 +15,7 @@ from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
 from icl_lab.launch import ray_engine
 from icl_lab.launch.complete import undrawn
-from icl_lab.launch.parallel import Ending, Orders
+from icl_lab.launch.parallel import Ending, WorkItem
 from icl_lab.launch.where import Where
 from icl_lab.parts import outside
 from icl_lab.pipeline import sweep as whole_pass
@@ -57,12 +57,19 @@ def far(monkeypatch):
     monkeypatch.setattr(ray_engine, "OFTEN", 0.0)
 
     def do(run, tested=True, version=None, words=10**9):
-        orders = Orders(
-            *(run.spec, run.seed, run.swap, tested, undrawn, Path("nowhere"), "cpu", 1, False, "typed"),
-            imports=outside.orders(),
+        where = Where(results="nowhere", device="cpu", threads=1, evidence=False, progress=False)
+        item = WorkItem(
+            spec=run.spec,
+            seed=run.seed,
+            swap=run.swap,
+            tested=tested,
+            finish=undrawn,
+            where=where,
+            command="typed",
+            imports=outside.imported(),
         )
         given = ray_engine._present(run), ray_engine._parts(), version or ray_engine._version()
-        return ray_engine.execute(orders, *given, 1, Told(words))
+        return ray_engine.execute(item, *given, 1, Told(words))
 
     return do
 
@@ -71,7 +78,7 @@ def keep(run, answer, tested=True):
     """Write what came back, as the task of a cluster does; returns how it ended."""
     task = object.__new__(ray_engine.RayTask)
     task._run = run
-    task._orders = Orders(run.spec, run.seed, run.swap, tested, undrawn, Path(), "cpu", 1, False, "")
+    task._item = WorkItem(spec=run.spec, seed=run.seed, swap=run.swap, tested=tested, finish=undrawn, where=Where())
     task._keep(*answer)
     return task._end
 
@@ -146,7 +153,7 @@ def test_parts_from_outside_are_sent_along(tmp_path, name):
     for each, data in parts.items():
         (path := tmp_path / "node" / "imports" / each).parent.mkdir(parents=True)
         path.write_bytes(data)
-    orders = outside.orders()
+    orders = outside.imported()
     (told,) = ray_engine._imported_below(str(tmp_path / "node"), orders)
     assert Path(told["target"]) == tmp_path / "node" / "imports" / "0" / name
     assert Path(told["target"]).exists()

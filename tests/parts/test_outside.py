@@ -264,11 +264,11 @@ def test_an_installed_package_cannot_replace_a_built_in_rule(tmp_path, monkeypat
 def test_a_worker_refuses_a_file_that_has_changed(tmp_path):
     path = write(tmp_path / "mine.py")
     outside.load(str(path))
-    orders = outside.orders()
-    outside.obey(orders)
+    orders = outside.imported()
+    outside.import_again(orders)
     (order,) = orders
     with pytest.raises(BadValue, match="has changed since the command began"):
-        outside.obey([{**order, "hashes": {"mine": "another"}}])
+        outside.import_again([{**order, "hashes": {"mine": "another"}}])
 
 
 def test_a_class_of_another_kind_is_refused_in_one_line(tmp_path):
