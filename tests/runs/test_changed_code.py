@@ -100,13 +100,15 @@ def test_evidence_and_lost_texts_are_not_compared(run, tmp_path, edit, monkeypat
     stored = icl.find("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False)).stored
     archive = Archive(tmp_path / "evidence")
     archive.add({stored.key: archiving.run_files(stored, weights=True)})
-    env = stored.folder / "env.json"
+    env, before = stored.folder / "env.json", (stored.folder / "env.json").read_bytes()
     env.write_text(json.dumps({"reads": {"mine.txt": "0" * 64}}))
     gone = msgspec.structs.replace(stored.spec, task="text:file=mine.txt")
     assert list(environment.changed_parts(gone, stored.folder)) == []
     edit("ssa")
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(archive.root))
-    shutil.rmtree(tmp_path / "results")
+    shutil.rmtree(stored.folder)
+    stored.folder.mkdir()
+    env.write_bytes(before)
     icl.load("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False))
 
 
