@@ -110,7 +110,7 @@ def compare(
 
     plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds))
     told = "" if baseline == "softmax" else baseline
-    line = plan.command("compare", where, baseline=told, beside=list(map(str, where.neighbours)), name=where.name)
+    line = plan.command("compare", where, baseline=told, name=where.name)
     with where.session(line) as lab:
         runs = plan.runs(lab.store)
         made = study.compare(runs, lab, baseline, where)
@@ -195,15 +195,12 @@ def experiment(
     ``variants`` are those to do beside the baseline, by default all; ``overlay`` shows rows of doubtful columns a
     second time, moved, and says so. The files of experiments are in ``where.experiments``.
     """
-    from icl_lab.comparison.outside import read as prompted_models
     from icl_lab.launch.experiment import carry_out, chosen
     from icl_lab.notebook.answer import ExperimentReport
     from icl_lab.papers import study as experiment_study
 
     changes, number = tuple(settings_of(settings)), whole(seeds, "seeds", 1, SEEDS)
     made, left_out = chosen(name, preset, changes, variants, Path(where.experiments))
-    if where.beside and made.question() is not None:
-        raise BadValue(f"--beside: {name} asks its models with {made.analysis}, which prompted models have not met.")
     said: dict[str, object] = {
         "preset": preset,
         "set": changes,
@@ -211,15 +208,13 @@ def experiment(
         "variant": list(variants),
         "experiments": "" if str(where.experiments) == "experiments" else where.experiments,
         "overlay": overlay,
-        "beside": list(map(str, where.neighbours)),
         "force": where.force,
     }
     line = command.joined("experiment", [name, *command.options(said)], where.root)
     with where.session(line) as lab:
         for text in left_out:
             lab.say(text)
-        beside = prompted_models(where.neighbours, made.spec(made.variants[0], preset, changes).task)
-        asked = experiment_study.Order(Path(name).stem, preset, changes, overlay, beside)
+        asked = experiment_study.Order(Path(name).stem, preset, changes, overlay)
         anew = where.force or where.evidence is False  # in a checkout the repository's studies are those of the folder
         return ExperimentReport(name, carry_out(made, asked, number, lab, where, anew=anew))
 

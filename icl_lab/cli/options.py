@@ -66,12 +66,6 @@ def _of_field(field: "dataclasses.Field[Any]", hint: Any) -> Decorator:
 place_options = of_group("place")
 device_option, threads_option, evidence_option = (place_options[name] for name in ("device", "threads", "evidence"))
 results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
-beside_option = click.option(
-    "--beside",
-    multiple=True,
-    type=Folder(there=True),
-    help="Folder of a prompted model, as a line beside the normalizers.",
-)
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
     "--experiments", default="experiments", type=Folder(there=True), help="Folder of files."

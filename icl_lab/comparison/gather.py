@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from icl_lab.progress import Tick, silent
 
 if TYPE_CHECKING:
-    from icl_lab.comparison.outside import Outside
     from icl_lab.comparison.page import Section
     from icl_lab.comparison.study import PairedGrids
     from icl_lab.runs.run import Run
     from icl_lab.runs.study_folder import StudyRecord
 
 
-def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequence["Outside"] = ()) -> "PairedGrids":
+def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "PairedGrids":
     """Builds the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit."""
     from icl_lab import tasks
     from icl_lab.comparison import rescaled
@@ -31,26 +30,20 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, outside: Sequen
     task = tasks.build(spec.task)
     # A comparison that has the rescaled tests among its normalizers needs no line of them.
     among_rules = any(run.spec.test.rescale != "none" for runs in groups.values() for run in runs)
-    outside = [*outside, *([] if among_rules else rescaled.beside(groups[baseline], baseline))]
+    lines = {} if among_rules else rescaled.tested(groups[baseline])
     errors = known if complete else {}
     reasons = {name: summary.unlearned(grids[name], task, runs[0].spec) for name, runs in groups.items()}
     not_learned = {name: reason for name, reason in reasons.items() if reason}
-    return PairedGrids(task, grids, baseline, summary.training_cell(task, spec), errors, outside, not_learned)
+    return PairedGrids(task, grids, baseline, summary.training_cell(task, spec), errors, lines, not_learned)
 
 
 def described(
-    groups: Mapping[str, Sequence["Run"]],
-    baseline: str,
-    command: str,
-    title: str = "",
-    kind: str = "compare",
-    outside: Sequence["Outside"] = (),
+    groups: Mapping[str, Sequence["Run"]], baseline: str, command: str, title: str = "", kind: str = "compare"
 ) -> "StudyRecord":
     """Describes a comparison of these runs, finished or not."""
-    from icl_lab.comparison.outside import options
     from icl_lab.runs.study_folder import StudyRecord
 
-    return StudyRecord.of(kind, {"baseline": baseline, "title": title, **options(outside)}, groups, command)
+    return StudyRecord.of(kind, {"baseline": baseline, "title": title}, groups, command)
 
 
 def publish(

@@ -6,7 +6,6 @@ from dataclasses import replace
 import msgspec
 
 from icl_lab import tasks
-from icl_lab.comparison.outside import Outside
 from icl_lab.evidence.archive import ArchivedRun
 from icl_lab.grid import Grid, model_name
 from icl_lab.runs.run import Run
@@ -46,16 +45,17 @@ def _elsewhere(run: Run) -> Run:
     return replace(run, copy=replace(run.copy, key=run.key) if isinstance(run.copy, ArchivedRun) else None)
 
 
-def beside(runs: Sequence[Run], name: str) -> list[Outside]:
-    """Returns the line of the rescaled tests of these runs, the mean over seeds; nothing unless all are finished."""
+def tested(runs: Sequence[Run]) -> dict[str, Grid]:
+    """Returns the grid of the rescaled tests of these runs, the mean over seeds, by the part of prompts that was.
+
+    Nothing unless all are finished.
+    """
     others = runs_of(runs)
     if not others or not all(run.finished for run in others):
-        return []
+        return {}
     grids = [run.measured()[0] for run in others]
     own = [grid.where(attn=model_name(grid)).frame for grid in grids]
     frame = own[0].copy()
     for column in ("value", "stderr"):
         frame[column] = sum(each[column].to_numpy() for each in own) / len(own)
-    part = others[0].spec.test.rescale
-    label = f"{name}, {part} rescaled"
-    return [Outside(label, Grid(frame), "", others[0].spec.hash, note=NOTE.format(name=label, part=part))]
+    return {others[0].spec.test.rescale: Grid(frame)}

@@ -10,7 +10,6 @@ import numpy as np
 
 from icl_lab.comparison.family import Family, place
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.statistics import (
     Effect,
     Scale,
@@ -40,8 +39,9 @@ class PairedGrids:
     ``grids`` holds one grid a seed for each normalizer, references included in each (they are the same in all, because
     every run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one
     a seed for each normalizer, where all runs have kept it: intervals then include the variance over prompts.
-    ``outside`` are models that were not trained here, such as prompted ones. ``not_learned`` says why of the
-    normalizers whose models err in training conditions nearly as much as a trivial reference (``summary.unlearned``).
+    ``rescaled`` holds the grid of the baseline's models asked with rescaled prompts, the mean over seeds, by the part
+    that was rescaled; nothing where that was not tested. ``not_learned`` says why of the normalizers whose models err
+    in training conditions nearly as much as a trivial reference (``summary.unlearned``).
     """
 
     task: Task
@@ -49,7 +49,7 @@ class PairedGrids:
     baseline: str
     training: Labels
     errors: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
-    outside: Sequence[Outside] = ()
+    rescaled: Mapping[str, Grid] = field(default_factory=dict)
     not_learned: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,14 +109,20 @@ class PairedGrids:
         """The metric of a reference predictor, which is the same in every run."""
         return self._mean(self.baseline, 0, name, cell)
 
-    def beside(self, other: Outside, cell: Labels) -> tuple[float, float]:
-        """The metric of a model that was not trained here, and its standard error; NaN where it was not asked."""
-        return other.at(self.metric, self._facets(cell), cell)
+    def rescaled_name(self, part: str) -> str:
+        """The name of the line of the baseline's tests with that part of prompts rescaled."""
+        return f"{self.baseline}, {part} rescaled"
+
+    def rescaled_at(self, part: str, cell: Labels) -> tuple[float, float]:
+        """The metric of these tests in a cell, and its standard error over prompts."""
+        rows = self.rescaled[part].where(metric=self.metric, **cell).frame
+        error = float((rows["stderr"] ** 2).sum(skipna=False)) ** 0.5 / len(rows)
+        return float(rows["value"].mean(skipna=False)), error
 
     def behind(self, line: Sequence[Labels]) -> dict[str, list[float]]:
-        """Background curves: references, and models that were not trained here."""
+        """Background curves: references, and tests with rescaled prompts."""
         return {name: [self.reference(name, cell) for cell in line] for name in self.references()} | {
-            other.name: [self.beside(other, cell)[0] for cell in line] for other in self.outside
+            self.rescaled_name(part): [self.rescaled_at(part, cell)[0] for cell in line] for part in self.rescaled
         }
 
     def references(self) -> list[str]:

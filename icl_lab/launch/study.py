@@ -11,7 +11,7 @@ from icl_lab import normalizers, pipeline
 from icl_lab.analyses import earlier_studies, registry, runner
 from icl_lab.analyses import publish as answers
 from icl_lab.analyses.frame import AnyAnalysis
-from icl_lab.comparison import ablations, outside, rescaled
+from icl_lab.comparison import ablations, rescaled
 from icl_lab.comparison.gather import described, gather, publish
 from icl_lab.comparison.sentences import sentence
 from icl_lab.errors import BadValue, Unfinished
@@ -53,13 +53,12 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
     if chosen not in rules:
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(rules)}.")
     groups = by_rule(runs)
-    others = outside.read(where.neighbours, runs[0].spec.task)
-    made = described(groups, chosen, lab.command, outside=others)
+    made = described(groups, chosen, lab.command)
     folder = study_folder.place(made, own_studies(lab.store.root), where.name, force=where.force)
     if not complete(runs, lab, where):
         raise Unfinished(folder)
     test_rescaled(groups[chosen], lab)
-    study = gather(groups, chosen, others)
+    study = gather(groups, chosen)
     text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
     lab.tracked.study(folder, f"{sentence(study)}\n\n{text}")
     return Made(study, text, folder, files)

@@ -3,11 +3,10 @@
 import math
 import os
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,9 +51,6 @@ class Where:
         None, "Whether the repository's runs stand in for runs that the folder lacks.", "place"
     )
     experiments: Folder = option("experiments", "Folder of the files that describe experiments.")
-    beside: Folder | Sequence[Folder] = option(
-        (), "Folders of prompted models, shown in a comparison or an experiment."
-    )
     device: str = option("auto", "auto, cpu, cuda, cuda:1 or mps.", "place")
     threads: int | None = option(None, "CPU threads.", "place", least=1, most=JOBS, usual="all cores")
     allow_large: bool = option(
@@ -101,11 +97,6 @@ class Where:
     def root(self) -> Path:
         """Results folder."""
         return Path("results" if self.results is None else self.results)
-
-    @property
-    def neighbours(self) -> list[Path]:
-        """Folders of prompted models."""
-        return [Path(self.beside)] if isinstance(self.beside, str | PathLike) else list(map(Path, self.beside))
 
     @cached_property
     def reporter(self) -> Reporter:

@@ -98,7 +98,7 @@ def _judged(finished: Finished, claim: Claim, source: ClaimSource, costs: cost.C
     undefined = next(iter(source.undefined.values()), "")
     if not source.seeds:
         state = State.NOTHING_TO_JUDGE if undefined else State.NOT_RUN
-        return Finding(claim=claim, verdict=Verdict(state=state), note=undefined or finished.lacking(claim))
+        return Finding(claim=claim, verdict=Verdict(state=state), note=undefined)
     try:
         left, right = source.values(claim, source.seeds)
     except Undefined as reason:

@@ -12,7 +12,7 @@ from icl_lab import foreign, tasks
 from icl_lab.analyses.frame import SHIFTS, AnyAnalysis
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import printed, registration
-from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
+from icl_lab.papers.schema import PRINTED, Claim, Experiment, Quantity
 from icl_lab.parts.registry import require
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
@@ -110,8 +110,6 @@ def load(name: str, folder: Path) -> Experiment:
             _check_cells(side.cells, axes, f"{path.name}: {claim.statement}")
             if question is None and side.of.startswith(PRINTED):
                 printed.numbers(made, side)  # a number that is not printed is said here
-            elif question is None and side.of.startswith(PROMPTED):
-                continue  # whether there is such a study is known where the claim is judged
             elif side.of not in known and not side.of.startswith("reference:"):
                 raise UnknownName(f"variant of {path.name}", side.of, known)
             elif question is None and side.of.startswith("reference:"):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -11,12 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from icl_lab import foreign, tasks
-from icl_lab.comparison import outside
-from icl_lab.comparison.outside import Outside
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
 from icl_lab.papers import registration
-from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity, Variant
+from icl_lab.papers.schema import PRINTED, Claim, Experiment, Quantity, Variant
 from icl_lab.runs import summary
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.run import Run
@@ -69,15 +67,8 @@ class Finished:
                 wanted.update(self.specs)
         return [name for name in self.specs if name in wanted]
 
-    @cached_property
-    def prompted(self) -> dict[str, Outside]:
-        """The prompted models of the task that are stored."""
-        return outside.stored(self.store.root, next(iter(self.specs.values())).task)
-
     def seeds(self, of: str) -> set[int]:
         """Returns the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
-        if of.startswith(PROMPTED) and of not in self.prompted:
-            return set()
         spec, swap = self.spec(of), self.variant(of).tested_with
         return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
 
@@ -129,17 +120,6 @@ class Finished:
         """Returns the grid of a run and what each prompt adds to it, where that is kept."""
         return self._measured(self.spec(of), seed, self.variant(of).tested_with)
 
-    def lacking(self, claim: Claim) -> str:
-        """Says which prompted model of a claim is not stored; empty where there is none to wait for."""
-        asked = [side.of for side in (claim.left, claim.right) if side.of.startswith(PROMPTED)]
-        return "; ".join(
-            f"no study of {of} is stored here (icl-lab prompted)" for of in asked if of not in self.prompted
-        )
-
-    def errors(self, of: str, seed: int) -> Errors | None:
-        """Returns what each prompt adds to the headline of a variant or a prompted model, where that is kept."""
-        return self.prompted[of].errors if of.startswith(PROMPTED) else self.measured(of, seed)[1]
-
     def errors_of_reference(self, of: str, cells: Sequence[Mapping[str, float]]) -> Errors:
         """Returns what each prompt adds to the headline of a reference in cells of the test: measured now, not kept."""
         spec = self.spec(of)
@@ -148,10 +128,6 @@ class Finished:
         axes = {axis: sorted(asked[axis]) or values for axis, values in spec.test.axes.items() if axis != "length"}
         test = replace(spec.test, axes=spec.test.axes | axes)
         return _errors_of_reference(spec.task, of.partition(":")[2], msgspec.json.encode(test))
-
-    def fixed(self, of: str) -> Mapping[str, float]:
-        """Returns the labels that stand beside those of the task's own axes."""
-        return self.prompted[of].fixed if of.startswith(PROMPTED) else {}
 
     def errors_in_distribution(self, of: str, seed: int) -> Mapping[str, float]:
         """Returns the errors in training conditions of a trained model, with its own normalizer, and of the references.

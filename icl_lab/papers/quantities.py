@@ -21,7 +21,7 @@ from icl_lab.papers import experiment as experiments
 from icl_lab.papers import printed
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.folders import Answers
-from icl_lab.papers.schema import PRINTED, PROMPTED, Claim, Experiment, Quantity
+from icl_lab.papers.schema import PRINTED, Claim, Experiment, Quantity
 from icl_lab.runs import summary
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
@@ -97,12 +97,8 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
     seeds, exploratory = _apart(finished.seeds_of_both(claim), exploratory)
 
     def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
-        if side.of.startswith(PROMPTED):
-            grid = finished.prompted[side.of].grid
-            name = str(grid.values("attn")[0])
-        else:
-            grid, _ = finished.measured(side.of, seed)
-            name = side.of if side.of.startswith("reference:") else model_name(grid)
+        grid, _ = finished.measured(side.of, seed)
+        name = side.of if side.of.startswith("reference:") else model_name(grid)
         which = {"attn": name, "metric": metric or task.headline}
         cells = [{**which, **cell} for cell in combinations(side.cells, task.pinned(training))]
         return grid.values_at(cells, column)
@@ -118,11 +114,11 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
         return mean_error(values, errors, logarithm=task.log_scale)
 
     def on_resamples(side: Quantity, seed: int) -> Array | None:
-        cells = cells_of(claim, side, finished.spec(claim.left.of), task, finished.fixed(side.of))
+        cells = cells_of(claim, side, finished.spec(claim.left.of), task)
         if cells is None:
             return None
         reference = side.of.startswith("reference:")
-        errors = finished.errors_of_reference(side.of, cells) if reference else finished.errors(side.of, seed)
+        errors = finished.errors_of_reference(side.of, cells) if reference else finished.measured(side.of, seed)[1]
         if errors is None or not errors.keeps(cells):
             return None
         means = resampled(np.stack([errors.at(cell).numpy() for cell in cells]), seed=0)
@@ -151,7 +147,7 @@ def reference(finished: Finished, claim: Claim, side: Quantity, name: str, seed:
 
     Its mean logarithm where ratios are compared; infinity where the run's grid does not hold it.
     """
-    cells = cells_of(claim, side, finished.spec(claim.left.of), finished.task, finished.fixed(side.of))
+    cells = cells_of(claim, side, finished.spec(claim.left.of), finished.task)
     grid, _ = finished.measured(side.of, seed)
     which = {"attn": f"reference:{name}", "metric": claim.metric or finished.task.headline}
     try:
@@ -289,7 +285,7 @@ def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, fl
     return found
 
 
-def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task, fixed: Mapping[str, float]) -> Cells | None:
+def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task) -> Cells | None:
     """Labels of the cells of a side whose single prompts an interval needs; None where these are not kept or told.
 
     ``spec`` is that of the left side, whose training conditions fill in the axes that the claim leaves out. Errors of
@@ -297,7 +293,7 @@ def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task, fixed: Map
     """
     if claim.metric not in ("", task.headline) or side.of.startswith(PRINTED):
         return None
-    return combinations(side.cells, task.pinned({**summary.training_cell(task, spec), **fixed}))
+    return combinations(side.cells, task.pinned(summary.training_cell(task, spec)))
 
 
 def claimed(files: Path, presets: Iterable[str]) -> Claimed:
@@ -317,11 +313,11 @@ def _collect(experiment: Experiment, preset: str, found: dict[tuple[str, str], C
         first = experiment.variant(claim.left.of.removeprefix(PRINTED)) or experiment.variant(experiment.baseline)
         for side in (claim.left, claim.right):
             variant = experiment.variant(side.of)
-            if first is None or variant is None or side.of.startswith(PROMPTED):
+            if first is None or variant is None:
                 continue
             try:
                 spec, left = (experiment.spec(each, preset) for each in (variant, first))
             except BadValue:  # a variant that does not fit the preset
                 continue
-            cells = cells_of(claim, side, left, task, {})
+            cells = cells_of(claim, side, left, task)
             found.setdefault((spec.hash, variant.tested_with), []).extend(cells or [])

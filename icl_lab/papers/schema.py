@@ -16,7 +16,6 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, check_swap, resolve
 
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
-PROMPTED = "prompted:"  # before the name of a language model that was asked by its prompts
 PRINTED = "printed:"  # before the name of a variant: its printed row
 # What pictures take for mathematics, tables for code or a new cell, is no part of a name.
 Name = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[^`$\\|<>\x00-\x1f\x7f]+$")]
@@ -50,7 +49,6 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios.
 
     ``printed:NAME`` is what the paper prints for that variant; its cells name the printed axis and no other.
-    ``prompted:MODEL`` is a language model that was asked by ``icl-lab prompted``, the same beside every seed.
     """
 
     of: str

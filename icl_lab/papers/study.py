@@ -11,10 +11,8 @@ from icl_lab import tasks
 from icl_lab.analyses import earlier_studies, frame, runner
 from icl_lab.analyses import publish as publishing
 from icl_lab.analyses.earlier_studies import EarlierStudies
-from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
-from icl_lab.comparison.outside import Outside
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
 from icl_lab.figures.base import writer
@@ -42,16 +40,12 @@ def groups(
 
 @dataclass(frozen=True)
 class Order:
-    """An experiment as it was asked for: its file, the preset, further settings, whether to move doubtful rows.
-
-    ``beside`` are models that were not trained here, shown on the page.
-    """
+    """An experiment as it was asked for: its file, the preset, further settings, whether to move doubtful rows."""
 
     name: str
     preset: str
     settings: Sequence[str] = ()
     overlay: bool = False
-    beside: Sequence[Outside] = ()
 
 
 def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
@@ -66,7 +60,6 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
         "experiment": order.name,
         "settings": list(order.settings),
         "overlay": order.overlay,
-        **outside.options(order.beside),
     }
     return msgspec.structs.replace(StudyRecord.of("experiment", options, members, command), source=experiment.sha256)
 
@@ -127,7 +120,7 @@ def publish(
             found = runner.ask(analysis, members, lab, before.rows)
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
-    study = gather(members, experiment.baseline, order.beside)
+    study = gather(members, experiment.baseline)
     judged = claims.findings(Finished(experiment, lab.store, order.preset, order.settings))
     shown = [_claims_section(judged, order.preset)]
     if experiment.printed is not None:
@@ -161,8 +154,7 @@ def rebuild(
 ) -> Sequence[str]:
     """Judges the claims of a comparison of an experiment anew and writes its page; returns the names of the files."""
     options = made.options
-    beside = outside.again(options, made.runs[0].task)
-    order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"], beside)
+    order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"])
     whole = experiments.load(order.name, files)  # which may have changed since
     asked = experiments.only(whole, [name for name in members if whole.variant(name) is not None])
     publish(asked, order, members, replace(lab, command=made.command), place)

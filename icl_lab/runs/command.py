@@ -74,8 +74,8 @@ def settings(spec: RunSpec) -> dict[str, str]:
 def options(values: Mapping[str, Any]) -> list[str]:
     """Returns the words of options by name: of a flag its name alone, of one that is not given nothing.
 
-    >>> options({"force": True, "name": "", "beside": ["a", "b"]})
-    ['--force', '--beside', 'a', '--beside', 'b']
+    >>> options({"force": True, "name": "", "variant": ["a", "b"]})
+    ['--force', '--variant', 'a', '--variant', 'b']
     """
     words: list[str] = []
     for name, value in values.items():

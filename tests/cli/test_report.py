@@ -10,7 +10,6 @@ import pytest
 
 from icl_lab.cli.main import main
 from icl_lab.runs import study_folder
-from tests.comparison.made import prompted as prompted_folder
 
 quick = pytest.mark.usefixtures("quick_pictures")
 SMALL = ["--set", "train.steps=10", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
@@ -56,36 +55,6 @@ def test_a_page_is_built_again_as_it_was(run, made):
     for name in ("table.md", "comparison.csv", "study.json"):
         assert (made / name).read_bytes() == before[name], name
     assert numbers((made / "report.html").read_text()) == numbers(before["report.html"].decode())
-
-
-@pytest.fixture
-def prompted(made):
-    """A folder of a prompted model beside the comparison, which was asked in two of its cells."""
-    return prompted_folder(made.parent, sigmas=(1.0, 4.0), folder="prompted-big", length=12.0)
-
-
-@quick
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_a_prompted_model_stands_beside_trained_normalizers(run, made, prompted, tmp_path):
-    words = [*compare("--seeds", "2"), "--results", str(made.parent), "--name", "beside"]
-    code, out, err = run(*words, "--beside", str(prompted))
-    assert code == 0, err
-    assert "| prompted:big | 3.0 ± 0.3 |  | 12 ± 1.2 |" in out
-    folder = made.parent / "beside"
-    (folder / "table.md").unlink()
-    (folder / "report.html").unlink()
-    code, _, err = run("report", str(folder))
-    assert code == 0, err
-    assert "prompted:big" in (folder / "table.md").read_text()
-    assert "prompted:big" in (folder / "report.html").read_text()
-    shutil.rmtree(prompted)
-    code, _, err = run("report", str(folder))
-    assert code != 0
-    assert "it holds no study" in err
-    code, _, err = run(*words, "--beside", str(made))
-    assert code != 0
-    assert "a study of the kind compare, not one of icl-lab prompted" in err
 
 
 @pytest.mark.slow

@@ -1,15 +1,10 @@
 """Studies made of numbers, for the tests of pages."""
 
-import torch
-
 from icl_lab import tasks
 from icl_lab.comparison.page import Facts
 from icl_lab.comparison.study import PairedGrids
 from icl_lab.grid import Grid
-from icl_lab.runs import study_folder
-from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import resolve
-from icl_lab.runs.study_folder import StudyRecord
 
 SIGMAS = (1.0, 2.0, 4.0, 6.0, 10.0)
 SPEC = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
@@ -45,25 +40,3 @@ def facts(made):
         rule: [Facts(resolve("linear", rule), seed, "", env, history) for seed in range(made.seeds)]
         for rule in made.grids
     }
-
-
-def prompted(root, task="linear", sigmas=(1.0, 4.0), digits=(), metric="mse-code", folder="big", length=40.0):
-    """A folder as ``icl-lab prompted`` leaves it: an error of 3 sigma_f, known to a tenth of it."""
-    rows = [
-        {"attn": who, "sigma_x": 1.0, "sigma_f": s, "length": length, "value": value + d, "stderr": value / 10}
-        | ({"digits": d} if digits else {})
-        for s in sigmas
-        for d in digits or (0.0,)
-        for who, value in (("prompted:big", 3 * s), ("reference:zero", 2 * s * s))
-    ]
-    axes = [*(["digits"] if digits else []), "sigma_x", "sigma_f", "length"]
-    grid = Grid.of(rows, axes, task=task, preset="lite", spec="0", seed=0, metric=metric, count=64)
-    record = StudyRecord.of("prompted", {"task": task}, {}, "icl-lab prompted")
-    errors = Errors(grid.axes)
-    for s in sigmas:
-        for d in digits or (0.0,):  # 64 prompts, half of them a tenth below and half above
-            spread = torch.tensor([0.9, 1.1] * 32) * 3 * s + d
-            errors.add({"digits": d, "sigma_x": 1.0, "sigma_f": s, "length": length}, spread)
-    files = {"grid.csv": grid.csv(), "table.md": "x", "errors.safetensors": errors.encoded()}
-    study_folder.publish(record, root / folder, files, {})
-    return root / folder

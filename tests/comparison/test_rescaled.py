@@ -25,18 +25,17 @@ def test_the_line_is_the_mean_over_seeds_of_the_rescaled_tests(lab, tiny):
     for runs in groups.values():
         for run in runs:
             pipeline.sweep(run.spec, run.seed, lab)
-    assert rescaled.beside(groups["softmax"], "softmax") == []
+    assert rescaled.tested(groups["softmax"]) == {}
     measure_rescaled(groups["softmax"], lab)
-    (line,) = rescaled.beside(groups["softmax"], "softmax")
-    assert line.name == "softmax, labels rescaled"
+    line = rescaled.tested(groups["softmax"])
+    assert list(line) == ["labels"]
     cell = {"sigma_x": 1, "sigma_f": 10, "length": 12, "metric": "mse-code"}
     wanted = [
         pipeline.sweep(tiny("linear", "softmax", "test.rescale=labels"), seed, lab).at(attn="softmax", **cell)
         for seed in (0, 1)
     ]
-    assert line.grid.at(**cell) == pytest.approx(sum(wanted) / 2)
+    assert line["labels"].at(**cell) == pytest.approx(sum(wanted) / 2)
     study = gather(groups, "softmax")
-    assert [other.name for other in study.outside] == ["softmax, labels rescaled"]
     table = tables.table(study, groups["softmax"][0].spec)
     row = next(row for row in table.rows if row.cells[0] == "softmax, labels rescaled")
     assert row.reference

@@ -72,11 +72,6 @@ def test_a_field_that_does_not_fit_is_one_line(options, said):
     assert str(raised.value).startswith(said)
 
 
-def test_folders_beside_may_be_one(tmp_path):
-    assert [str(place) for place in icl.Where(beside="a").neighbours] == ["a"]
-    assert icl.Where(beside=[tmp_path, "b"]).neighbours[0] == tmp_path
-
-
 def test_the_published_test_set_is_a_setting(lab):
     plan = RunPlan("linear", ["ssa"], "smoke", ["train.steps=5", "draws=paper"])
     (run,) = plan.runs(lab.store)

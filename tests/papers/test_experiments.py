@@ -16,7 +16,6 @@ from icl_lab import published, tasks
 from icl_lab.analyses.learning import Learning
 from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.saturation import Saturation
-from icl_lab.comparison import outside
 from icl_lab.comparison.verdict import EffectSize, State
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
@@ -31,7 +30,6 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import Member, StudyRecord
 from icl_lab.runs.summary import training_cell
-from tests.comparison.made import prompted
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -242,6 +240,7 @@ def test_what_is_wrong_with_a_file_is_said(small):
         ('baseline = "softmax"', 'baseline = "sofmax"', "Did you mean 'softmax'"),
         ('name = "wide"', 'name = "softmax"', "a name of its own"),
         ('left = { of = "wide"', 'left = { of = "wdie"', "Did you mean 'wide'"),
+        ('left = { of = "wide"', 'left = { of = "prompted:big"', "No variant of bad.toml is called 'prompted:big'"),
         ('is = "above"', 'is = "over"', "Invalid enum value"),
         ('title = "A title"', 'titel = "A title"', "titel"),
         (
@@ -262,15 +261,6 @@ def test_what_is_wrong_with_a_file_is_said(small):
 
 
 CELL = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 10, "length": 12}
-ASKED = """
-[[claims]]
-statement = "A large language model errs less far from training"
-where = "here"
-left = { of = "prompted:big", cells = { sigma_f = [10] } }
-is = "below"
-right = { of = "softmax", cells = { sigma_f = [10] } }
-ungated = "the model was trained for sixty steps"
-"""
 
 
 @pytest.mark.slow
@@ -337,28 +327,6 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert "not learned" in page
     assert "<h1>A title (A paper)</h1>" in page
     assert "one column too far right" in page
-    # A prompted model stands beside, on the page that is built again too, and no claim is about it.
-    folder = prompted(lab.store.root, sigmas=(1.0, 10.0), length=12.0)
-    order = study.Order("small", "smoke", overlay=True, beside=outside.read([folder], "linear"))
-    told = study.publish(made, order, groups, lab, place.with_name("beside"))
-    assert "| prompted:big | 3.0 ± 0.3 |" in told
-    assert told.partition("Claims")[2].partition("Made by")[0] == text.partition("Claims")[2].partition("Made by")[0]
-    stored = study_folder.read(place.with_name("beside"))
-    study.rebuild(stored, groups, lab, tmp_path / "again", small)
-    assert "| prompted:big | 3.0 ± 0.3 |" in (tmp_path / "again" / "table.md").read_text()
-    # It can be claimed about, from where it is stored.
-    (small / "asked.toml").write_text(SMALL + ASKED)
-    asked = experiment.load("asked", small)
-    (finding,) = claims.findings(Finished(asked, lab.store, "smoke"), [place])[-1:]
-    assert finding.effect.seeds == 2
-    own = [groups["softmax"][seed].grid().at(**CELL) for seed in (0, 1)]
-    assert finding.effect.ratio[0] == pytest.approx(30 / (own[0] * own[1]) ** 0.5)
-    source = from_grids(Finished(asked, lab.store, "smoke"), asked.claims[-1])
-    assert source.noise(2) is not None
-    shutil.rmtree(folder)
-    lacks = claims.findings(Finished(asked, lab.store, "smoke"), [place])[-1]
-    assert lacks.verdict.state is State.NOT_RUN
-    assert "no study of prompted:big is stored here" in lacks.words
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)

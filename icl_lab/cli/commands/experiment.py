@@ -8,7 +8,6 @@ import click
 import icl_lab as icl
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
-    beside_option,
     budget_option,
     crowd_options,
     dry_run_option,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     help="Only this one beside the baseline, and the claims about them; may be given again.",
 )
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
-@beside_option
 @experiments_option
 @repeat_option
 @dry_run_option
@@ -66,7 +64,7 @@ def experiment(
     if budget is not None and not until_decided:
         raise click.UsageError("--budget is the time of --until-decided: add that.")
     if until_decided:
-        refused = {"--seeds": seeds > 1, "--set": settings, "--overlay": overlay, "--beside": where.beside}
+        refused = {"--seeds": seeds > 1, "--set": settings, "--overlay": overlay}
         refused |= {"--force": where.force, "--shard": where.shard[1] > 1}
         if wrong := [option for option, given in refused.items() if given]:
             raise click.UsageError(f"--until-decided gives the claims as they are seeds: leave out {listed(wrong)}.")

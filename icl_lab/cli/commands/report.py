@@ -8,7 +8,6 @@ import click
 from icl_lab.cli.options import experiments_option, gathered, results_option, style_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.comparison import outside
 from icl_lab.comparison.gather import gather, publish
 from icl_lab.errors import BadValue, LabError, RunFailed
 from icl_lab.evidence.archive import own_place, own_studies
@@ -72,5 +71,4 @@ def rebuild(folder: Path, place: Path, lab: Lab, files: Path) -> list[str]:
     groups = study_folder.runs_of(known, lab.store)
     if known.kind == "experiment":
         return list(study.rebuild(known, groups, lab, place, files))
-    others = outside.again(known.options, known.runs[0].task)
-    return publish(gather(groups, str(known.options["baseline"]), others), groups, place, known, tick=lab.tick)[1]
+    return publish(gather(groups, str(known.options["baseline"])), groups, place, known, tick=lab.tick)[1]

@@ -8,7 +8,6 @@ import click
 import icl_lab as icl
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
-    beside_option,
     crowd_options,
     gathered,
     name_option,
@@ -54,7 +53,6 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 @run_options
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
-@beside_option
 @name_option
 @gathered
 def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:

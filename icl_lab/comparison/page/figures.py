@@ -109,7 +109,7 @@ def _curves(study: PairedGrids) -> Picture:
     return Picture(
         "Along the shift",
         "Each line is the mean over the seeds, each dot one seed, the band all; references"
-        f"{' and models that were not trained here' if study.outside else ''} dashed and grey.",
+        f"{' and tests with rescaled prompts' if study.rescaled else ''} dashed and grey.",
         lambda width: lines.rivals(
             [cell[axis] for cell in line],
             {rule: [study.values(rule, cell) for cell in line] for rule in study.grids},

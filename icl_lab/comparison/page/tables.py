@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from icl_lab import markdown as md
 from icl_lab import terms
+from icl_lab.comparison import rescaled
 from icl_lab.comparison.clip import clip_model
 from icl_lab.comparison.page import words
 from icl_lab.comparison.statistics import CLEAR, wilson
@@ -93,10 +94,10 @@ def table(study: PairedGrids, spec: RunSpec) -> Table:
     for name in study.references():
         values = [written(study.reference(name, cell)) for cell in line]
         rows.append(Row([name, *values, *empty], reference=True))
-    for other in study.outside:
-        found = [study.beside(other, cell) for cell in line]
-        values = ["" if math.isnan(value) else f"{written(value)} ± {short(error)}" for value, error in found]
-        rows.append(Row([other.name, *values, *empty], reference=True))
+    for part in study.rescaled:
+        found = [study.rescaled_at(part, cell) for cell in line]
+        values = [f"{written(value)} ± {short(error)}" for value, error in found]
+        rows.append(Row([study.rescaled_name(part), *values, *empty], reference=True))
     head = [
         "normalizer",
         *(words.cell_words(study, cell[axis]) for cell in line),
@@ -114,9 +115,8 @@ def table(study: PairedGrids, spec: RunSpec) -> Table:
         )
     if study.task.rates:
         note += " In brackets: Wilson's 95 % interval of the rate for as many prompts as one seed was tested on."
-    for other in study.outside:
-        asked = f"{other.name} was not trained here ({other.folder}): ± is the standard error over its own prompts."
-        note += f" {other.note or asked}"
+    for part in study.rescaled:
+        note += " " + rescaled.NOTE.format(name=study.rescaled_name(part), part=part)
     return Table(head, rows, note, axis)
 
 
