@@ -9,8 +9,7 @@ BOOTSTRAP   ?= python3
 # Beside what a sweep needs: what tests need, and what commands about language models do.
 EXTRAS      ?= $(subst $(space),$(comma),$(strip \
   $(if $(filter test test-all test-fast check,$(MAKECMDGOALS)),dev) \
-  $(if $(filter lm export-hf bench,$(MAKECMDGOALS)),hf) \
-  $(if $(filter prompted,$(MAKECMDGOALS)),llm)))
+  $(if $(filter lm export-hf bench,$(MAKECMDGOALS)),hf)))
 CONSTRAINTS ?= constraints.txt
 override READY :=
 # PYTHON=python make sweep: use the active environment, install nothing

@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -11,14 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icl_lab import foreign
 from icl_lab.errors import BadValue, RunFailed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("png", "svg")  # what figures are published as
-CHECKSUM = "sum"  # the field of a JSON line that holds the checksum of all others
 PACKED = ".xz"  # ends the name of a large table that is kept compressed
 
 
@@ -124,21 +121,6 @@ def made(folder: Path) -> Path:
 def sha256(data: bytes) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
-
-
-def signed_line(fields: Mapping[str, object]) -> bytes:
-    """Returns a JSON line with a checksum of its fields, for a file that is only added to."""
-    return json.dumps({**fields, CHECKSUM: _sum_of(fields)}, sort_keys=True).encode() + b"\n"
-
-
-def line_fields(line: bytes) -> dict[str, object]:
-    """Returns the fields of a JSON line; raises ``ValueError`` where its checksum, if it has one, is wrong."""
-    fields = json.loads(foreign.shallow(line))
-    if not isinstance(fields, dict):
-        raise ValueError("no JSON object")
-    if CHECKSUM in fields and fields[CHECKSUM] != _sum_of(fields):
-        raise ValueError("its checksum is another")
-    return fields
 
 
 def checkout_hint(path: Path) -> str:
@@ -272,11 +254,6 @@ def _sync(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-
-
-def _sum_of(fields: Mapping[str, object]) -> str:
-    others = {name: value for name, value in fields.items() if name != CHECKSUM}
-    return sha256(json.dumps(others, sort_keys=True).encode())[:16]
 
 
 def _umask() -> int:

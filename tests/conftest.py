@@ -16,7 +16,6 @@ from zlib import crc32
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ["OPENAI_BASE_URL"] = os.environ["OPENAI_API_KEY"] = ""  # no test asks the server of whoever runs it
 os.environ["ICL_LAB_EVIDENCE"] = ""  # tests train what they ask for; those about the evidence name theirs
 
 import pytest

@@ -80,14 +80,13 @@ DOORS = {
     "tqdm": {"launch"},
     "entmax": {"normalizers"},
     "jinja2": {"comparison", "site"},
-    "filelock": {"runs", "evidence", "prompted"},
+    "filelock": {"runs", "evidence"},
     "safetensors": {"runs", "transformers", "evidence"},
     "pyarrow": {"evidence"},
     "transformers": {"bench", "transformers", "language"},
     "tokenizers": {"texts", "language"},
     "huggingface_hub": {"runs", "transformers"},
     "ray": {"launch"},
-    "openai": {"prompted"},
     "sklearn": {"tasks"},
 }
 WITHOUT_TORCH = {

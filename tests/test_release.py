@@ -66,7 +66,7 @@ def test_type_checkers_of_users_read_its_types():
 def test_every_extra_says_what_it_is_for():
     assert set(extras.PURPOSES) == set(PROJECT["optional-dependencies"])
     assert extras.requirements().keys() == PROJECT["optional-dependencies"].keys()
-    for held in ("transformers", "openai"):  # dev holds hf and llm
+    for held in ("transformers", "scikit-learn"):  # dev holds hf and sklearn
         assert any(line.startswith(held) for line in extras.requirements()["dev"])
 
 

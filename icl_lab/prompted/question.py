@@ -13,11 +13,12 @@ from icl_lab.prompted.speech import PromptText, Speech
 # Pieces of about the size of a token of today's tokenizers: up to six letters, up to three digits, any other sign.
 PIECE = re.compile(r"[^\W\d_]{1,6}|\d{1,3}|[^\w\s]|_|\n")
 MESSAGE = 4  # tokens around each message of a conversation
+LONGEST = 64  # characters of a custom_id; some services take no more
 FEW = 4  # choices that are all named in the instruction; of more, the first ones
 
 
 def about_tokens(text: str) -> int:
-    """Estimates the tokens of a text that no server has counted.
+    """Estimate the tokens of a text, without a tokenizer.
 
     >>> about_tokens("-0.51, 2.00")
     8
@@ -27,39 +28,36 @@ def about_tokens(text: str) -> int:
 
 @dataclass(frozen=True)
 class PromptQuestion:
-    """Request for the answer at one token of one test prompt; ``key`` names it in a record, ``truth`` is right.
+    """Request for the answer at one token of one test prompt, which is ``truth``.
 
-    ``sent`` are its fields in the OpenAI protocol: ``messages``, or a ``prompt`` to complete and where to ``stop``.
+    ``address`` names cell, prompt and token; ``body`` holds the fields of the request in OpenAI's API.
     """
 
-    key: str
+    address: str
     prompt: int
     token: int
-    sent: Mapping[str, Any]
+    body: Mapping[str, Any]
     truth: str = ""
 
     @cached_property
-    def sha(self) -> str:
-        """Hash of the text that is sent: the same key with other text is another question."""
-        messages = [[message["role"], message["content"]] for message in self.sent.get("messages", [])]
-        text = json.dumps([messages, self.sent.get("prompt", ""), self.sent.get("stop", [])])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def key(self) -> str:
+        """The ``custom_id``: the address and a hash of the request, so that another request has another."""
+        text = json.dumps([self.address, self.body], sort_keys=True)
+        end = f"_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return self.address[len(end) - LONGEST :] + end
 
     @property
-    def text(self) -> str:
-        """The request as one text, to count its length and to show it."""
-        messages = self.sent.get("messages", [])
-        return self.sent.get("prompt") or "\n".join(f"[{each['role']}]\n{each['content']}" for each in messages)
+    def request(self) -> dict[str, Any]:
+        """The line of a file of requests."""
+        url = "/v1/completions" if "prompt" in self.body else "/v1/chat/completions"
+        return {"custom_id": self.key, "method": "POST", "url": url, "body": dict(self.body)}
 
     @property
     def about_tokens(self) -> int:
-        """Estimate of the tokens of the request."""
-        return about_tokens(self.text) + MESSAGE * len(self.sent.get("messages", []))
-
-    @property
-    def most_tokens(self) -> int:
-        """Upper bound of the tokens of the request: a token is at least one byte."""
-        return len(self.text.encode()) + MESSAGE * (2 + 2 * len(self.sent.get("messages", [])))
+        """Estimate of the tokens of the prompt."""
+        messages = self.body.get("messages", [])
+        said = [self.body.get("prompt", ""), *(message["content"] for message in messages)]
+        return sum(map(about_tokens, said)) + MESSAGE * len(messages)
 
 
 def chat(speech: Speech, text: PromptText, instruct: bool) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Report of a study: the metrics of trained models on the same prompts, from answers in a record, and their table."""
+"""Report of a study: the metrics of trained models on the same prompts, from answers, and their table."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -13,8 +13,9 @@ from torch import Tensor
 from icl_lab import markdown as md
 from icl_lab.analyses import page
 from icl_lab.grid import Grid
+from icl_lab.prompted import batch
+from icl_lab.prompted.batch import Reply
 from icl_lab.prompted.question import PromptQuestion
-from icl_lab.prompted.record import Record, Reply
 from icl_lab.prompted.study import Cell, PromptedStudy, shift_of
 from icl_lab.runs.measure import Errors, judged, summary
 from icl_lab.tables import csv_text
@@ -24,53 +25,46 @@ UNPARSABLE = "unparsable"  # the share of a prompt's answers that could not be r
 UNANSWERED = "unanswered"  # the share that never came, where these count as wrong too
 ROUNDED = " (rounded)"  # a reference that reads the numbers as they are written
 LONGEST = 200  # characters of an answer in ``answers.csv``
-MILLION = 1e6
 
 
 @dataclass
 class Measurements:
-    """Results of a study: rows of the grid, a line for each answer, and the replies that they were read from."""
+    """Results of a study: rows of the grid, and a line for each answer."""
 
     errors: Errors  # contribution of each prompt to the headline
     rows: list[dict[str, Any]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
 
     def count(self, read: str) -> int:
         """Returns the number of answers that were ``UNPARSABLE`` or ``UNANSWERED``."""
         return sum(line["read"] == read for line in self.answers)
 
 
-def money(tokens_in: float, tokens_out: float, price: tuple[float, float]) -> float:
-    """Returns the price of so many tokens, at a price for a million read and a million written."""
-    return (tokens_in * price[0] + tokens_out * price[1]) / MILLION
-
-
 def make_report(
-    study: PromptedStudy, record: Record, price: tuple[float, float] | None, command: str
+    study: PromptedStudy, replies: Mapping[str, Reply], options: Mapping[str, Any], command: str
 ) -> tuple[list[str], dict[str, str | bytes]]:
     """Measures a study; returns the lines of its table, and the other files of its folder."""
-    found, name, spec = measured(study, record), study.options.name, study.spec
+    found, model, spec = measured(study, replies), study.options.model, study.spec
     grid = Grid.of(found.rows, study.axes, task=spec.task, preset=spec.preset, spec=study.hash, seed=0)
-    lines = [f"# {name} on {spec.task}", "", _options(study, found), ""]
+    lines = [f"# {model} on {spec.task}", "", _options(study, found), ""]
     for digits in study.digits:
         several = len(study.digits) > 1
         tag = f", {digits} decimal{'s' * (digits != 1)}" if several else ""
         lines += [*_table(study, grid.where(digits=digits) if several else grid, tag), ""]
-    lines += [line for note in _notes(study, found, price) for line in (note, "")]
+    lines += [line for note in _notes(study, found, replies) for line in (note, "")]
     about = "A language model that reads the test prompts of trained models as text."
-    options = list(page.asked(study.recorded_options))
+    shown = list(page.asked(options))
     return lines, {
         "grid.csv": grid.csv(),
         "answers.csv": csv_text(list(found.answers[0]), found.answers),
-        "record.jsonl": record.lines({question.key for question in study.questions()}),
+        "answers.jsonl": batch.kept(replies),
         **({"errors.safetensors": found.errors.encoded()} if found.errors.cells else {}),
-        "report.html": page.document(lines[0].removeprefix("# "), about, "", options, lines[1:], {}, command),
+        "report.html": page.document(lines[0].removeprefix("# "), about, "", shown, lines[1:], {}, command),
     }
 
 
-def measured(study: PromptedStudy, record: Record) -> Measurements:
-    """Measures the answers of a record.
+def measured(study: PromptedStudy, replies: Mapping[str, Reply]) -> Measurements:
+    """Measures the answers of a study, by the keys of its questions.
 
     A question without an answer counts as wrong, and in ``unanswered``: who calls this has decided so.
     """
@@ -82,11 +76,10 @@ def measured(study: PromptedStudy, record: Record) -> Measurements:
         outputs, asked = torch.zeros(*shape, task.outputs), torch.zeros(shape, dtype=torch.bool)
         wrong = {kind: torch.zeros(shape, dtype=torch.bool) for kind in (UNPARSABLE, UNANSWERED)}
         for question in study.questions_of(cell):
-            reply, read = record.answer(question), UNANSWERED
+            reply, read = replies.get(question.key), UNANSWERED
             at = (question.prompt, question.token)
             asked[at] = True
             if reply is not None:
-                found.replies.append(reply)
                 value = study.speech.outputs(answer_text(question, reply), task.outputs)
                 read = UNPARSABLE if value is None else "yes"
                 if value is not None:
@@ -95,7 +88,7 @@ def measured(study: PromptedStudy, record: Record) -> Measurements:
                 wrong[read][at] = True
             text = " ".join(reply.said.split()) if reply else ""
             said = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-            asked_of = {"prompt": question.prompt, "token": question.token, "sample": 0}
+            asked_of = {"prompt": question.prompt, "token": question.token}
             found.answers.append(cell | asked_of | {"said": said, "truth": question.truth, "read": read})
         views = _views(study, cell, prompt, outputs, asked, wrong[UNPARSABLE] | wrong[UNANSWERED])
         for metric, values in views.items():
@@ -113,11 +106,9 @@ def measured(study: PromptedStudy, record: Record) -> Measurements:
 
 
 def answer_text(question: PromptQuestion, reply: Reply) -> str:
-    """Returns the answer up to its stop text, which not every server heeds; blanks before it do not count."""
+    """Returns the answer; that to a text that is to be gone on with ends with its line, whether or not it stopped."""
     text = reply.said.lstrip()
-    for stop in question.sent.get("stop", []):
-        text = text.partition(stop)[0]
-    return text
+    return text.partition("\n")[0] if "prompt" in question.body else text
 
 
 def _views(
@@ -218,22 +209,17 @@ def _options(study: PromptedStudy, found: Measurements) -> str:
     )
 
 
-def _notes(study: PromptedStudy, found: Measurements, price: tuple[float, float] | None) -> list[str]:
+def _notes(study: PromptedStudy, found: Measurements, replies: Mapping[str, Reply]) -> list[str]:
     zero = "count as the answer 0, the trivial one: a number would have to be made up"
     wrong = "count as wrong" if study.task.rates else zero
     notes = [f"{found.count(UNPARSABLE):,} of {len(found.answers):,} answers could not be read; they {wrong}."]
     if unanswered := found.count(UNANSWERED):
         notes.append(f"{unanswered:,} answers never came; they {wrong}, and no message of theirs was read.")
-    if cut := sum(reply.finish == "length" for reply in found.replies):
+    if cut := sum(reply.finish == "length" for reply in replies.values()):
         notes.append(f"{cut:,} answers were cut short by the limit of tokens (--answer-tokens).")
-    if models := Counter(reply.model for reply in found.replies):
-        named = (f"{md.code(name or 'no name')} ({count:,})" for name, count in models.items())
+    if models := Counter(reply.model for reply in replies.values()):
+        named = (f"{md.code(name or 'no name')} ({count:,})" for name, count in sorted(models.items()))
         notes.append(f"Answered as {md.listed(named)}.")
-    read, wrote = (sum(getattr(reply, part) for reply in found.replies) for part in ("read", "wrote"))
-    estimated = any(reply.estimated for reply in found.replies)
-    counted = "estimated by us in part" if estimated else "as the server counted"
-    cost = f" At the price given: {money(read, wrote, price):.4g}." if price else ""
-    notes.append(f"Tokens: {read:,} read, {wrote:,} written ({counted}).{cost}")
     notes.append(
         "± is the standard error over the prompts of a cell. The prompts say nothing of other wordings: another format "
         "or instruction is another measurement."

@@ -8,9 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 
@@ -18,7 +16,7 @@ from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.parts.registry import filename
 from icl_lab.prompted.question import FORMATS, PromptQuestion
-from icl_lab.prompted.speech import Number, speech
+from icl_lab.prompted.speech import Number, PromptText, speech
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, TestSpec, draw
 from icl_lab.runs.spec import resolve
@@ -27,18 +25,16 @@ from icl_lab.tasks.base import Prompt
 
 Cell = dict[str, float]  # the labels of a cell: ``digits`` (decimals of numbers), each shift, ``length``
 
-RECORDS = "prompted"  # the folder of records
 DIGITS = 2  # decimals of numbers, where the command does not say
 ANSWER_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class PromptedOptions:
-    """Options of a study; ``server`` is the address, ``form`` the format."""
+    """Options of a study; ``form`` is the format."""
 
     task: str
     model: str
-    server: str = ""
     preset: str = "lite"
     settings: Sequence[str] = ()
     shots: Sequence[int] = ()
@@ -54,7 +50,7 @@ class PromptedOptions:
     @property
     def name(self) -> str:
         """The model in the column ``attn``."""
-        return f"prompted:{self.model}"
+        return f"reference:prompted:{self.model}"
 
 
 class PromptedStudy:
@@ -97,18 +93,15 @@ class PromptedStudy:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything but the question that an answer depends on: a record is of one identity."""
+        """Everything but the question that an answer depends on."""
         options = self.options
         return {
             "task": self.spec.task,
             "model": options.model,
-            "engine": "openai",  # records of models in this process, which there were once, have another
-            "server": options.server,
             "format": options.form,
             "instruct": options.instruct,
             "temperature": options.temperature,
             "answer_tokens": options.answer_tokens,
-            "attn": "",
             "body": dict(options.body),
         }
 
@@ -127,9 +120,7 @@ class PromptedStudy:
             "shots": list(self.lengths),
             "digits": list(self.digits),
             "prompts": self.options.prompts,
-            "samples": 1,
             "every_answer": self.options.every_answer,
-            "sets": [self.prefix],
         }
 
     @property
@@ -137,11 +128,6 @@ class PromptedStudy:
         """Beginning of the name of the study's folder."""
         model = self.options.model.strip("/").rpartition("/")[2] or "model"
         return filename(f"prompted-{self.spec.task}-{model}").replace(" ", "-")[:120]
-
-    def record(self, results: Path) -> Path:
-        """Returns the file of the answers below a results folder: one for all studies of this identity."""
-        model = filename(self.options.model).replace(" ", "-")[:80]
-        return results / RECORDS / f"{model}-{filename(self.spec.task)}-{self.hash}.jsonl"
 
     @property
     def cells(self) -> list[Cell]:
@@ -187,35 +173,23 @@ class PromptedStudy:
     def questions_of(self, cell: Cell) -> Iterator[PromptQuestion]:
         """Yields the questions of a cell, prompt by prompt."""
         prompt, written = self.drawn(cell), writer(cell["digits"])
-        where = ",".join(f"{axis}={value:g}" for axis, value in shift_of(cell).items())
-        place = f"{self.prefix}|{where}|length={cell['length']:g}|digits={cell['digits']:g}"
+        place = "_".join(f"{value:.12g}" for value in cell.values())
         for number, (tokens, one) in enumerate(zip(self.asked(cell, prompt), prompt.pieces(1), strict=True)):
             for token in tokens:
-                key = f"{place}|prompt={number}|token={token}|sample=0"  # there were several samples once
-                text = self.speech.tell(one, token, written)
-                sent = FORMATS[self.options.form](self.speech, text, self.options.instruct)
-                yield PromptQuestion(key, number, token, sent, self.speech.right(one, token, written))
+                body = self._body(self.speech.tell(one, token, written))
+                right = self.speech.right(one, token, written)
+                yield PromptQuestion(f"{place}_p{number}_t{token}", number, token, body, right)
+
+    def _body(self, text: PromptText) -> dict[str, Any]:
+        """The body of a request; fields of ``body`` replace ours, and None leaves one out."""
+        options = self.options
+        asked = {"model": options.model, **FORMATS[options.form](self.speech, text, options.instruct)}
+        asked |= {"temperature": options.temperature, "max_tokens": options.answer_tokens, **options.body}
+        return {name: value for name, value in asked.items() if value is not None}
 
     def questions(self) -> list[PromptQuestion]:
         """Returns every question, cell by cell."""
         return [question for cell in self.cells for question in self.questions_of(cell)]
-
-
-def address(url: str) -> str:
-    """Returns the address of a server as it is kept in records; raises ``BadValue`` on one that is none.
-
-    An address with a password or a query in it would put a secret into every record.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        parts.port  # noqa: B018 - raises where it is no number
-    except ValueError as error:
-        raise BadValue(f"the address of the server cannot be read: {error}.") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadValue("the address of the server begins with http:// or https:// and names a host.")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise BadValue("the address of the server holds a name, password or query; give the key as OPENAI_API_KEY.")
-    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
 def shift_of(cell: Cell) -> dict[str, float]:

@@ -30,7 +30,7 @@ NUMBERS = (".csv", ".json", ".safetensors")
 # Folders that others write.
 TAKEN = (
     *("runs", "evidence", "experiments", "bench", "costs", "functions"),
-    *("torture", "finetuned", "benchmarks", "prompted", "tracked"),
+    *("torture", "finetuned", "benchmarks", "tracked"),
 )
 UNPACKED = 2**30  # bytes of a compressed table, once it is unpacked
 LONGEST = 200  # bytes of a name: files beside it are named after it

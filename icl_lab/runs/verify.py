@@ -9,7 +9,6 @@ from typing import Literal
 from icl_lab import foreign
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
-from icl_lab.files import CHECKSUM, line_fields
 from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import archiving, checks, environment, manifest, study_folder
 from icl_lab.runs.manifest import WEIGHTS
@@ -59,8 +58,6 @@ def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:
     studies = sorted(tables | {path.parent for path in folder.glob(f"**/{study_folder.RECORD}")})
     for place in counted(studies, "checking studies", tick):
         yield _study(place)
-    for path in sorted(folder.glob("prompted/*.jsonl")):
-        yield _answers(path)
     if (folder / "evidence").is_dir():
         yield from _archive(folder / "evidence", tick)
 
@@ -158,20 +155,6 @@ def _study(folder: Path) -> Verification:
     except RunFailed as reason:
         return Verification("study", folder, "damaged", str(reason))
     return Verification("study", folder, "whole" if study is not None and study.files else "no manifest")
-
-
-def _answers(path: Path) -> Verification:
-    """The record of a prompted model's answers; a last line that was cut short is written anew by the next command."""
-    kind = "answers of a prompted model"
-    try:
-        data = foreign.read(path)
-        whole = data[: data.rfind(b"\n") + 1].splitlines()
-        signed = [CHECKSUM in line_fields(line) for line in whole]
-    except (OSError, ValueError) as reason:
-        return Verification(
-            kind, path, "damaged", f"{path} is damaged or edited ({reason}); move it away and ask anew."
-        )
-    return Verification(kind, path, "whole" if all(signed) else "no manifest")
 
 
 def _archive(folder: Path, tick: Tick) -> Iterator[Verification]:

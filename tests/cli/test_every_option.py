@@ -30,8 +30,8 @@ CODES = {0, 1, 2, 75, 130}
 # What stands in for everything that has to be said beside the option that is tried.
 USUAL = {"--task": "linear", "--attn": "softmax", "--preset": "smoke", "--prompt": "1,2,3", "--dry-run": None}
 USUAL |= {"--seeds": "1", "--only": None, "--model": "some-model"}
-# Few prompts, which a dry run writes down.
-UNUSUAL = {"prompted": {"--prompts": "2"}}
+# Few prompts, which are written nowhere.
+UNUSUAL = {"prompted": {"--prompts": "2", "--write": os.devnull}}
 ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"]}
 NUMBERS = [
     "nan",
@@ -252,7 +252,7 @@ def feed(path, idle, monkeypatch, data):
             assert len(complaints) == 1, err
             assert len(complaints[0]) < 3000
         # Pages are written where the command is typed.
-        anywhere = option in ("--results", "--to", "--out") or path[-1] == "site"
+        anywhere = option in ("--results", "--to", "--out", "--write") or path[-1] == "site"
         below = idle.parent if anywhere else idle / "results"
         for written in {*WRITTEN.paths} - {os.devnull}:  # which may be named, and stays a device
             assert Path(idle, written).resolve().is_relative_to(below) or any(word in written for word in CACHES), (

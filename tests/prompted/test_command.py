@@ -1,21 +1,19 @@
-"""The command as a whole, against a server on loopback."""
+"""The command as a whole: requests are written, a stand-in answers them, answers are read and measured."""
 
-import contextlib
 import csv
 import json
-import os
-import re
-import signal
-import sys
-import time
+import random
 
 import pytest
 
 from icl_lab.grid import Grid
 from icl_lab.markdown import short
-from icl_lab.prompted import asking
+from icl_lab.runs import study_folder
+from icl_lab.runs.verify import everything
 
-from .conftest import KEY
+from .conftest import answered, completion, line
+
+NAME = "reference:prompted:stub"
 
 
 @pytest.fixture
@@ -27,379 +25,197 @@ def folder(tmp_path):
     return find
 
 
-def without_openai(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openai", None)
-    monkeypatch.delitem(sys.modules, "icl_lab.prompted.endpoint", raising=False)
-
-
-def everything_written(root):
-    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+def true_to_all_but(number):
+    """Answers True, and False to the request of that number."""
+    said = (completion("False" if place == number else "True") for place in range(99))
+    return lambda body: next(said)
 
 
 @pytest.mark.slow
-def test_a_study_is_asked_measured_and_written(ask, stub, folder):
-    code, said, complaint = ask()
+def test_from_requests_to_a_grid(prompted, asked, folder):
+    code, said, complaint = prompted("--read", asked(say=true_to_all_but(1)))
     assert code == 0, complaint
-    assert len(stub.requests) == 2 * 4  # two sigmas, four prompts
-    names = {path.name for path in folder().iterdir()}
-    assert {
-        "grid.csv",
-        "answers.csv",
-        "record.jsonl",
-        "table.md",
-        "study.json",
-        "report.html",
-    } <= names
+    assert said.splitlines()[-2].startswith(f"wrote {folder()}: grid.csv, answers.csv, answers.jsonl")
     grid = Grid.read(folder() / "grid.csv")
-    assert {"prompted:stub", "reference:exact-rule"} <= set(grid.values("attn"))
-    assert grid.values("task") == ["every"]
-    assert said.splitlines()[-2].startswith(f"wrote {folder()}: grid.csv")
-    assert said.splitlines()[-1].startswith("next: ")
-    assert json.loads((folder() / "record.jsonl").read_text().splitlines()[0])["question"]["model"] == "stub"
+    assert {NAME, "reference:always-true", "reference:exact-rule"} <= set(grid.values("attn"))
+    assert (grid.values("task"), grid.axes) == (["every"], ["sigma", "length"])
+    # Of four prompts a cell, each of which is asked for its last answer: by hand from what was right.
+    rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
+    assert [row["said"] for row in rows] == ["True", "False", *["True"] * 6]
+    for sigma in (1, 10):
+        here = [row for row in rows if float(row["sigma"]) == sigma]
+        missed = {truth: [row["said"] != truth for row in here if row["truth"] == truth] for truth in ("True", "False")}
+        rate = sum(sum(each) / len(each) for each in missed.values() if each) / sum(map(bool, missed.values()))
+        assert grid.at(attn=NAME, metric="balanced-last", sigma=sigma) == pytest.approx(rate)
+        assert grid.at(attn=NAME, metric="balanced-unparsable", sigma=sigma) == 0
+    (state,) = everything(folder())
+    assert state.state == "whole"
 
 
 @pytest.mark.slow
-def test_an_answered_study_asks_nothing_and_needs_no_key(ask, stub, folder, monkeypatch):
-    ask()
-    before = (folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()
-    asked = len(stub.requests)
-    monkeypatch.delenv("OPENAI_API_KEY")
-    without_openai(monkeypatch)
-    code, _, complaint = ask()
+def test_the_numbers_of_a_mean_by_hand(prompted, asked, folder):
+    """Answer 1 to every question: the mean over prompts of (1 - y)^2, and its standard error."""
+    answers = asked("--set", "test.axes.sigma_x=1", say=lambda body: completion("1"), task="linear")
+    code, _, complaint = prompted("--set", "test.axes.sigma_x=1", "--read", answers, "--digits", "2", task="linear")
     assert code == 0, complaint
-    assert len(stub.requests) == asked
-    assert ((folder() / "grid.csv").read_bytes(), (folder() / "table.md").read_bytes()) == before
+    rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
+    grid = Grid.read(folder() / "grid.csv").where(attn=NAME, metric="mse-code")
+    for sigma in grid.values("sigma_f"):
+        errors = [(1 - float(row["truth"])) ** 2 for row in rows if float(row["sigma_f"]) == sigma]
+        mean = sum(errors) / 4
+        stderr = (sum((each - mean) ** 2 for each in errors) / 3 / 4) ** 0.5
+        # Truths are written with two decimals.
+        assert grid.at(sigma_f=sigma) == pytest.approx(mean, rel=0.05)
+        assert grid.where(sigma_f=sigma).frame["stderr"].item() == pytest.approx(stderr, rel=0.05)
 
 
 @pytest.mark.slow
-def test_another_study_is_written_over_only_by_force(ask):
-    assert ask("--name", "mine")[0] == 0
-    code, _, complaint = ask("--name", "mine", "--prompts", "6")
+def test_the_study_is_the_same_in_any_order(prompted, asked, folder):
+    answers = asked()
+    assert prompted("--read", answers)[0] == 0
+    before = {path.name: path.read_bytes() for path in folder().iterdir() if path.suffix in (".csv", ".jsonl")}
+    lines = answers.read_text().splitlines()
+    random.Random(0).shuffle(lines)
+    answers.write_text("\n".join(lines))
+    for again in (answers, folder() / "answers.jsonl"):  # what a study keeps can be read again
+        assert prompted("--read", again)[0] == 0
+        assert {name: (folder() / name).read_bytes() for name in before} == before
+
+
+@pytest.mark.slow
+def test_other_answers_are_another_study(prompted, asked, tmp_path):
+    for said in ("True", "False"):
+        assert prompted("--read", asked(say=lambda body, said=said: completion(said)))[0] == 0
+    made = [study_folder.read(path) for path in (tmp_path / "results").glob("prompted-*")]
+    assert len(made) == 2
+    assert len({each.options["answers"] for each in made}) == 2
+    assert len({each.options["requests"] for each in made}) == 1
+    code, _, complaint = prompted("--name", "mine", "--read", asked())
+    assert code == 0, complaint
+    code, _, complaint = prompted("--name", "mine", "--read", asked(say=lambda body: completion("False")))
     assert (code, "mine holds another study" in complaint) == (2, True)
-    assert ask("--name", "mine", "--prompts", "6", "--force")[0] == 0
 
 
 @pytest.mark.slow
-def test_a_wider_study_asks_only_what_is_new(ask, stub, tmp_path):
-    ask()
-    code, _, complaint = ask("--prompts", "6")
+def test_what_is_missing_is_said_and_written(prompted, asked, tmp_path):
+    busy = {"status_code": 503, "body": {"error": {"message": "busy"}}}
+    answers = asked(say=lambda body: busy if "-" in str(body) else completion("True"))
+    lines = answers.read_text().splitlines()
+    failed = sum("busy" in each for each in lines)
+    assert 0 < failed < 8
+    code, said, complaint = prompted("--read", answers)
+    assert (code, said) == (1, "")
+    assert f"{failed} x status 503: busy" in complaint
+    assert f"{failed} of 8 questions have no answer: --write FILE beside --read" in complaint
+    code, said, _ = prompted("--read", answers, "--write", tmp_path / "rest.jsonl")
+    assert (code, said.startswith(f"wrote {tmp_path / 'rest.jsonl'}: {failed} of 8 requests")) == (0, True)
+    more = tmp_path / "more.jsonl"
+    more.write_text("\n".join(answered(tmp_path / "rest.jsonl", lambda body: completion("True"))))
+    assert prompted("--read", answers)[0] == 1
+    assert prompted("--read", answers, "--read", more)[0] == 0
+
+
+@pytest.mark.slow
+def test_what_never_comes_can_be_counted_as_wrong(prompted, asked, folder):
+    answers = asked()
+    answers.write_text(answers.read_text().splitlines()[0])
+    code, said, complaint = prompted("--read", answers, "--unanswered-wrong")
     assert code == 0, complaint
-    assert len(stub.requests) == 2 * 6
-    assert len(list((tmp_path / "results" / "prompted").glob("*.jsonl"))) == 1
-    code, _, _ = ask("--digits", "0,2")
-    assert code == 0
-    assert len(stub.requests) == 2 * 6 + 2 * 4
+    assert "7 answers never came; they count as wrong" in said
+    grid = Grid.read(folder() / "grid.csv")
+    assert grid.at(attn=NAME, metric="balanced-unanswered", sigma=1) == 0.75
+    assert grid.at(attn=NAME, metric="balanced-unanswered", sigma=10) == 1
 
 
-@pytest.mark.parametrize(
-    "change", [["--temperature", "0.5"], ["--format", "plain"], ["--no-instruction"], ["--body", '{"top_p": 1}']]
-)
 @pytest.mark.slow
-@pytest.mark.exhaustive
-def test_another_question_has_another_record(ask, stub, tmp_path, change):
-    stub.usual = lambda body: stub.say("True", kind="text" if "prompt" in body else "message")
-    ask()
-    code, _, complaint = ask(*change)
+def test_answers_of_another_study_are_refused_in_a_line(prompted, asked, tmp_path):
+    answers = asked()
+    stranger = tmp_path / "stranger.jsonl"
+    stranger.write_text(line("request-1", completion("True")))
+    refused = {
+        "which is no question of these options": ["--read", stranger],
+        "the prompt was asked with another model, format": ["--read", answers, "--temperature", "0.5"],
+        "is a second answer to": ["--read", answers, "--read", answers],
+    }
+    for complaint, words in refused.items():
+        code, said, told = prompted(*words)
+        assert (code, said) == (2, "")
+        assert complaint in told.splitlines()[-1]
+    other = asked(say=lambda body: completion("True", model="stub-2026"))
+    code, _, told = prompted("--read", other)
+    assert (code, "was answered by 'stub-2026', asked for was 'stub'" in told) == (2, True)
+    code, said, _ = prompted("--read", other, "--served-as", "stub-2026")
+    assert (code, "Answered as `stub-2026` (8)" in said) == (0, True)
+    assert not list((tmp_path / "results").glob("*/requests*"))
+
+
+@pytest.mark.slow
+def test_text_of_an_answer_is_published_without_formulas(prompted, asked, folder):
+    bad = "=cmd|' /C calc'!A1 \x1b[31m\x9b2J\u202e"
+    code, said, complaint = prompted("--read", asked(say=lambda body: completion(bad, finish=bad)))
     assert code == 0, complaint
-    assert len(stub.requests) == 2 * 8
-    assert len(list((tmp_path / "results" / "prompted").glob("*.jsonl"))) == 2
-
-
-@pytest.mark.slow
-def test_answers_of_a_study_folder_serve_as_the_record(ask, stub, folder, tmp_path):
-    ask()
-    (record,) = (tmp_path / "results" / "prompted").glob("*.jsonl")
-    asked, copy = len(stub.requests), (folder() / "record.jsonl").read_bytes()
-    record.write_bytes(copy)
-    code, _, complaint = ask()
-    assert code == 0, complaint
-    assert len(stub.requests) == asked
-
-
-@pytest.mark.slow
-def test_the_key_is_nowhere(ask, stub, tmp_path):
-    steps = [
-        lambda body: stub.say(f"True {KEY}"),
-        stub.fail(500, message=f"key {KEY}"),
-        stub.fail(400, message=f"key {KEY}"),
-        lambda body: (200, {"Content-Type": "text/html"}, f"<p>{KEY}</p>".encode()),
-        lambda body: stub.say("True", model=KEY),
-    ]
-    stub.script = list(steps)
-    said = ask("--parallel", "1")
-    stub.script = [stub.fail(401, message=f"Incorrect API key {KEY}")]
-    said += ask("--parallel", "1", "--no-instruction")
-    said += ask("--unanswered", "wrong")
-    said += ask("--dry-run")
-    assert stub.keys[0] == f"Bearer {KEY}"  # it was sent
-    text = "".join(map(str, said))
-    assert KEY not in text
-    assert KEY[3:20] not in text
-    written = everything_written(tmp_path)
-    assert len(written) > 1000
-    assert KEY.encode() not in written
-    assert KEY[3:20].encode() not in written
-
-
-@pytest.mark.parametrize("key", ["ключ12345678", "sk-secret\n0123456789", "sk-secret 0123456789"])
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(ask, stub, monkeypatch, tmp_path, key):
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    code, said, complaint = ask()
-    assert (code, said, stub.requests) == (2, "", [])
-    assert complaint.endswith("icl-lab: the key in OPENAI_API_KEY has a blank, or a character that is not ASCII.\n")
-    assert key[:9] not in complaint
-    assert key[:9].encode() not in everything_written(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_line_end_after_the_key_is_no_part_of_it(ask, stub, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
-    assert ask()[0] == 0
-    assert set(stub.keys) == {f"Bearer {KEY}"}
-
-
-def test_the_key_is_in_no_traceback(ask, stub, monkeypatch):
-    import traceback
-
-    from icl_lab.prompted import endpoint
-
-    def broken(*words):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(endpoint, "plausible", broken)
-    with pytest.raises(ZeroDivisionError) as caught:
-        ask("--parallel", "1")
-    lines = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
-    ours = [line for line in lines if "/icl_lab/prompted/" in line or "/icl_lab/cli/commands/" in line]
-    assert ours
-    assert KEY not in "".join(ours)
-
-
-@pytest.mark.slow
-def test_failures_are_told_and_asked_again_next_time(ask, stub, tmp_path):
-    stub.script = [stub.fail(400, message="too long"), lambda body: (200, {}, b"<html>")]
-    code, _, complaint = ask("--parallel", "1")
-    assert code == 1
-    assert "no answer: the server answered 400: 'too long'" in complaint
-    assert "6 of 8 questions are answered, and kept" in complaint
-    assert not [path for path in (tmp_path / "results").iterdir() if path.name.startswith("prompted-")]
-    code, _, complaint = ask()
-    assert code == 0, complaint
-    assert len(stub.requests) == 8 + 2
-
-
-@pytest.mark.slow
-def test_what_never_comes_can_be_counted_as_wrong(ask, stub, folder):
-    stub.usual = lambda body: stub.say("True") if "1.01" not in str(body) else stub.fail(400)(body)
-    code, said, complaint = ask("--unanswered", "wrong")
-    assert code == 0, complaint
-    metrics = Grid.read(folder() / "grid.csv").values("metric")
-    assert "balanced-unanswered" in metrics
-    assert "answers never came; they count as wrong" in said
-
-
-@pytest.mark.slow
-def test_the_budget_is_hard_and_what_was_answered_is_kept(ask, stub):
-    stub.script = [stub.fail(500)] * 2
-    code, _, complaint = ask("--max-requests", "5")
-    assert code == 1
-    assert len(stub.requests) == 5
-    assert "the budget is spent: 3 of 8 questions are answered" in complaint
-    code, _, _ = ask("--max-requests", "5")
-    assert (code, len(stub.requests)) == (1, 5)
-    code, _, _ = ask("--max-requests", "10")
-    assert (code, len(stub.requests)) == (0, 10)
-
-
-@pytest.mark.slow
-def test_the_budget_has_a_bound_where_nothing_is_said(ask):
-    code, said, _ = ask("--dry-run", "--prompts", "600")
-    assert (code, "--max-requests 1,000 is less than that" in said) == (0, True)
-
-
-def test_the_budget_of_tokens_is_hard(ask, stub):
-    code, _, complaint = ask("--max-tokens", "1")
-    assert (code, stub.requests) == (1, [])
-    assert "the budget is spent" in complaint
-
-
-@pytest.mark.slow
-def test_busy_servers_are_waited_for(ask, stub):
-    stub.script = [stub.fail(429, {"Retry-After": "0.05"}), stub.fail(503)]
-    code, _, complaint = ask()
-    assert code == 0, complaint
-    assert "2 requests were made again after a passing failure." in complaint
-
-
-def test_a_wrong_key_stops_at_once(ask, stub):
-    stub.usual = stub.fail(401, message="wrong")
-    code, _, complaint = ask("--parallel", "1")
-    assert code == 1
-    assert len(stub.requests) == 1
-    assert complaint.strip().splitlines()[-1].startswith("icl-lab: the server answered 401: 'wrong': 0 of 8 questions")
-
-
-def test_fail_fast(ask, stub):
-    stub.script = [lambda body: (200, {}, b"<html>")]
-    code, _, complaint = ask("--fail-fast", "--parallel", "1")
-    assert (code, len(stub.requests)) == (1, 1)
-    assert "(--fail-fast)" in complaint
-
-
-@pytest.mark.slow
-def test_another_model_is_told(ask, stub):
-    stub.usual = lambda body: stub.say("True", model="other-7b")
-    code, said, complaint = ask()
-    assert code == 0
-    assert complaint.count("the server answers as 'other-7b', asked for was 'stub'") == 1
-    assert "Answered as `other-7b` (8)" in said
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_was_answered(ask, stub):
-    def third(body):
-        os.kill(os.getpid(), signal.SIGINT)
-        return stub.say("True")
-
-    stub.script = [lambda body: stub.say("True"), lambda body: stub.say("True"), third]
-    code, _, complaint = ask("--parallel", "1")
-    assert code == 130
-    kept = int(re.search(r"(\d+) of 8 questions are answered, and kept", complaint)[1])
-    assert 3 <= kept < 8
-    code, _, _ = ask()
-    assert (code, len(stub.requests)) == (0, 8)
-
-
-@pytest.mark.slow
-def test_sigterm_does_not_wait_for_a_slow_server(ask, stub, tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "GRACE", 0.1)
-
-    def slow(handler):
-        handler.send_response(200)
-        handler.end_headers()
-        os.kill(os.getpid(), signal.SIGTERM)
-        with contextlib.suppress(OSError):
-            for _ in range(300):
-                handler.wfile.write(b" ")
-                time.sleep(0.1)
-        handler.close_connection = True
-
-    stub.script = [lambda body: stub.say("True"), lambda body: slow]
-    code, _, complaint = ask("--parallel", "1", "--timeout", "3600")
-    assert code == 75
-    assert "stopped: 1 of 8 questions are answered, and kept" in complaint
-    (record,) = (tmp_path / "results" / "prompted").glob("*.jsonl")
-    assert json.loads(record.read_text().splitlines()[-1])["failed"] == "no answer before the stop"
-
-
-@pytest.mark.parametrize("usage", [(-(10**9), -(10**9)), (0, 0), (1, -5), (10**30, 1)])
-@pytest.mark.slow
-def test_a_miscounting_server_does_not_open_the_budget(ask, stub, usage):
-    stub.usual = lambda body: stub.say("True", usage=usage)
-    code, _, complaint = ask("--max-tokens", "1000", "--parallel", "1")
-    assert code == 1
-    assert "the budget is spent" in complaint
-    assert 2 <= len(stub.requests) < 8
-
-
-def test_an_unknown_model_stops_at_once(ask, stub):
-    stub.usual = stub.fail(404, message="The model `stub` does not exist.")
-    code, _, complaint = ask("--parallel", "1")
-    assert (code, len(stub.requests)) == (1, 1)
-    (line,) = (line for line in complaint.splitlines() if line.startswith("icl-lab: "))
-    assert line.startswith("icl-lab: the server answered 404: 'The model `stub` does not exist.': 0 of 8")
-
-
-@pytest.mark.slow
-def test_server_text_is_published_without_keys_or_formulas(ask, stub, folder, tmp_path):
-    bad = f"=cmd|' /C calc'!A1 {KEY} \x1b[31m\x9b2J\u202e"
-    stub.usual = lambda body: stub.say(bad, model=bad, finish=bad)
-    code, said, complaint = ask()
-    assert code == 0, complaint
-    written = everything_written(tmp_path) + (said + complaint).encode()
-    assert KEY.encode() not in written
+    written = b"".join(path.read_bytes() for path in folder().iterdir()) + (said + complaint).encode()
     for code_point in "\x1b\x9b\u202e":
         assert code_point.encode() not in written
         assert f"\\u{ord(code_point):04x}".encode() not in written
     rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
-    assert {row["said"] for row in rows} == {"'=cmd|' /C calc'!A1 <key> \ufffd[31m\ufffd2J\ufffd"}
+    assert {row["said"] for row in rows} == {"'=cmd|' /C calc'!A1 \ufffd[31m\ufffd2J\ufffd"}
 
 
 @pytest.mark.slow
-def test_numbers_stay_numbers_in_the_table_of_answers(ask, stub, folder):
-    stub.usual = lambda body: stub.say("-0.3")
-    code, _, complaint = ask(task="linear")
+def test_numbers_stay_numbers_in_the_table_of_answers(prompted, asked, folder):
+    code, _, complaint = prompted("--read", asked(say=lambda body: completion("-0.3"), task="linear"), task="linear")
     assert code == 0, complaint
     rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
     assert {row["said"] for row in rows} == {"-0.3"}
 
 
-def test_a_dry_run_sends_and_writes_nothing_and_needs_no_openai(run, monkeypatch, tmp_path):
-    without_openai(monkeypatch)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    words = ["--task", "linear", "--model", "x", "--shots", "10", "--prompts", "5", "--price", "1,2", "--dry-run"]
-    code, said, complaint = run("prompted", *words, "--results", str(tmp_path / "none"))
-    assert code == 0, complaint
-    assert "150 questions" in said
-    assert "[user]" in said
-    assert re.search(r"about [\d,]+ tokens read and at most 2,400 written", said)
-    assert "At 1 a million read and 2 written: about 0." in said
-    assert "Nothing was sent" in said
-    assert not (tmp_path / "none").exists()
-
-
-def test_without_openai_one_line_says_what_to_install(ask, stub, monkeypatch):
-    without_openai(monkeypatch)
-    code, _, complaint = ask()
-    assert code == 2
-    assert "pip install 'icl_lab[llm]'" in complaint
-
-
-def test_nobody_is_asked_unless_an_address_is_given(run, monkeypatch, tmp_path):
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    code, _, complaint = run("prompted", "--task", "every", "--model", "x", "--results", str(tmp_path))
-    assert code == 2
-    assert "no server is named" in complaint
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        ([], "give --write FILE for the requests, or --read FILE with the answers"),
         (["--task", "markov"], "has not been put into words; these have: every"),
-        (["--base-url", "http://u:p@h/v1"], "holds a name, password or query"),
         (["--shots", "0"], "is not a list of whole numbers"),
-        (["--shots", "10,x"], "is not a list of whole numbers"),
         (["--digits", "13"], "is not a list of whole numbers"),
-        (["--price", "cheap"], "no price"),
-        (["--price", "1,2,3"], "no price"),
-        (["--price", "nan"], "no price"),
         (["--body", "[1]"], "no JSON object"),
         (["--body", '{"a": %s}' % ("[" * 9_000 + "]" * 9_000)], "no JSON object"),
         (["--body", '{"a": %s}' % ("9" * 5_000)], "no JSON object"),
+        (["--body", '{"messages": 3}'], "messages is made of the other options"),
         (["--set", "train.steps=3"], "only the cells can be set"),
-        (["--name", "prompted"], "of its own and none of"),
+        (["--read", "none.jsonl"], "'none.jsonl' does not exist"),
+        (["--read", "/dev/null"], "cannot be read: it is a pipe or a device"),
     ],
 )
-@pytest.mark.slow
-def test_refusals_are_one_line_and_ask_nobody(ask, stub, words, complaint):
-    code, _, said = ask(*words)
-    assert code == 2
-    assert complaint in said
-    assert stub.requests == []
+def test_refusals_are_one_line_and_write_nothing(prompted, tmp_path, words, complaint):
+    write = [] if not words or "--read" in words else ["--write", tmp_path / "requests.jsonl"]
+    code, _, said = prompted(*words, *write)
+    assert code in (1, 2)
+    assert complaint in said.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_requests_are_only_written(prompted, tmp_path):
+    code, said, _ = prompted("--write", tmp_path / "deep" / "requests.jsonl", "--answer-tokens", "3")
+    assert code == 0
+    assert "8 of 8 requests, about " in said
+    assert "at most 24 written" in said
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["requests.jsonl"]
+    assert {
+        json.loads(each)["body"]["max_tokens"] for each in next(tmp_path.rglob("*.jsonl")).read_text().splitlines()
+    } == {3}
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_a_table_averages_over_facets_but_its_axis(ask, stub, folder):
-    stub.usual = lambda body: stub.say("abcdefgh"[len(stub.requests) % 8])
-    code, said, complaint = ask("--shots", "16,24", "--prompts", "16", "--parallel", "1", task="needle")
+def test_a_table_averages_over_facets_but_its_axis(prompted, asked, folder):
+    rng = random.Random(0)
+    words = ["--shots", "16,24", "--prompts", "16"]
+    answers = asked(*words, say=lambda body: completion(rng.choice("abcdefgh")), task="needle")
+    code, told, complaint = prompted(*words, "--read", answers, task="needle")
     assert code == 0, complaint
-    cells = Grid.read(folder() / "grid.csv").where(attn="prompted:stub", metric="exact", length=16).frame
+    cells = Grid.read(folder() / "grid.csv").where(attn=NAME, metric="exact", length=16).frame
     assert len(cells) > 1
     assert cells["stderr"].sum() > 0
     error = (cells["stderr"] ** 2).sum() ** 0.5 / len(cells)
-    assert f"| `prompted:stub` | {short(cells['value'].mean())} ± {short(error)} |" in said
-    assert "(exact), mean over depth:" in said
-    _, said, _ = ask("--shots", "16", task="needle")
-    assert "(exact), length=16:" in said
+    assert f"| `{NAME}` | {short(cells['value'].mean())} ± {short(error)} |" in told
+    assert "(exact), mean over depth:" in told

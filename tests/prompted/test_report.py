@@ -7,13 +7,13 @@ from icl_lab import tasks
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.prompted import report
-from icl_lab.prompted.record import Record, Reply
+from icl_lab.prompted.batch import Reply
 from icl_lab.prompted.speech import spoken
 from icl_lab.prompted.study import PromptedOptions, PromptedStudy
 from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
-NAME = "prompted:m"
+NAME = "reference:prompted:m"
 ONE = ["test.axes.sigma_x=1", "test.axes.sigma_f=1"]  # one cell
 
 
@@ -21,18 +21,10 @@ def study(task, **how):
     return PromptedStudy(PromptedOptions(task, "m", preset="smoke", **how))
 
 
-def told(made, tmp_path, said):
-    """A record in which each question is answered by ``said(question)``; None leaves one out."""
-    with Record(tmp_path / f"{made.hash}.jsonl", made.identity).held() as record:
-        for question in made.questions():
-            text = said(question)
-            if text is not None and record.answer(question) is None:
-                record.add(Reply(key=question.key, sha=question.sha, said=text, model="m", read=1, wrote=1))
-        return record
-
-
-def found(made, tmp_path, said):
-    return report.measured(made, told(made, tmp_path, said))
+def found(made, said):
+    """What a study measures where each question is answered by ``said(question)``; None leaves one out."""
+    told = {question.key: said(question) for question in made.questions()}
+    return report.measured(made, {key: Reply(text, "m") for key, text in told.items() if text is not None})
 
 
 def rows(measured, metric, name=NAME):
@@ -86,17 +78,17 @@ def test_an_answer_is_asked_about_the_numbers_of_its_prompt():
     for question in made.questions_of(cell):
         values = prompt.tokens[question.prompt, : question.token + 1, 0].tolist()
         said = [
-            line.rpartition(" ")[2] for line in question.sent["prompt"].splitlines() if line.startswith(("In", "Out"))
+            line.rpartition(" ")[2] for line in question.body["prompt"].splitlines() if line.startswith(("In", "Out"))
         ]
         numbers = [float(word) for word in said if word.replace("-", "").replace(".", "").isdigit()]
         assert numbers == pytest.approx(values, abs=0.0051)
-        assert question.sent["prompt"].endswith("Output:")
+        assert question.body["prompt"].endswith("Output:")
 
 
 @pytest.mark.parametrize("task", ["every", "linear", "needle", "flip-flop", "recall", "maximum", "mean-value"])
-def test_right_answers_have_no_error(task, tmp_path):
+def test_right_answers_have_no_error(task):
     made = study(task, prompts=4)
-    right = found(made, tmp_path, truth(made))
+    right = found(made, truth(made))
     headline = rows(right, made.task.headline)
     assert headline
     assert all(row["value"] == pytest.approx(0, abs=1e-9) for row in headline)
@@ -105,49 +97,49 @@ def test_right_answers_have_no_error(task, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["every", "needle", "flip-flop", "recall", "maximum"])
-def test_what_cannot_be_read_is_wrong_and_counted(task, tmp_path):
+def test_what_cannot_be_read_is_wrong_and_counted(task):
     made = study(task, prompts=4)
-    lost = found(made, tmp_path, lambda question: "I would rather not say")
+    lost = found(made, lambda question: "I would rather not say")
     assert lost.count("unparsable") == len(lost.answers) > 0
     assert {row["value"] for row in rows(lost, made.task.headline)} == {1.0}
     assert {row["value"] for row in rows(lost, f"{made.prefix}unparsable")} == {1.0}
     assert {line["read"] for line in lost.answers} == {"unparsable"}
 
 
-def test_a_number_that_cannot_be_read_counts_as_the_answer_zero(tmp_path):
+def test_a_number_that_cannot_be_read_counts_as_the_answer_zero():
     made = study("linear", prompts=8, every_answer=True, shots=[10], settings=ONE)
-    lost = found(made, tmp_path, lambda question: "no idea")
+    lost = found(made, lambda question: "no idea")
     zero = rows(lost, "mse-code", "reference:zero")
     assert [row["value"] for row in rows(lost, "mse-code")] == pytest.approx([row["value"] for row in zero])
 
 
-def test_a_number_beyond_what_outputs_hold_cannot_be_read(tmp_path):
+def test_a_number_beyond_what_outputs_hold_cannot_be_read():
     made = study("linear", prompts=2, shots=[10])
-    assert found(made, tmp_path, lambda question: "1e300").count("unparsable") == len(made.questions())
+    assert found(made, lambda question: "1e300").count("unparsable") == len(made.questions())
 
 
-def test_the_truth_has_the_decimals_of_the_prompt(tmp_path):
+def test_the_truth_has_the_decimals_of_the_prompt():
     made = study("linear", prompts=2, shots=[10], digits=[1], settings=ONE)
-    answers = found(made, tmp_path, lambda question: "0").answers
+    answers = found(made, lambda question: "0").answers
     right = truth(made)
     pairs = zip(answers, made.questions(), strict=True)
     assert all(line["truth"] == f"{float(right(question)):.1f}" for line, question in pairs)
 
 
-def test_one_of_four_unread_is_a_quarter(tmp_path):
+def test_one_of_four_unread_is_a_quarter():
     made = study("maximum", prompts=4)
-    lost = found(made, tmp_path, lambda question: "?" if question.prompt == 2 else truth(made)(question))
+    lost = found(made, lambda question: "?" if question.prompt == 2 else truth(made)(question))
     assert {row["value"] for row in rows(lost, "unparsable")} == {0.25}
     assert {row["value"] for row in rows(lost, "last")} == {0.25}
 
 
 @pytest.mark.slow
-def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
+def test_references_are_those_of_a_sweep(tiny, lab):
     from icl_lab.pipeline import sweep
 
     grid = sweep(tiny("linear"), 0, lab)
     made = study("linear", prompts=64, shots=[5, 12], settings=["test.axes.length=5,12", "test.axes.sigma_x=3"])
-    ours = found(made, tmp_path, lambda question: None)
+    ours = found(made, lambda question: None)
     for row in grid.frame.to_dict("records"):
         if not row["attn"].startswith("reference:"):
             continue
@@ -162,11 +154,11 @@ def test_references_are_those_of_a_sweep(tiny, lab, tmp_path):
 
 
 @pytest.mark.slow
-def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
+def test_columns_are_those_of_a_sweep(tiny, lab):
     from icl_lab.pipeline import sweep
 
     made = study("some", prompts=4)
-    answered = found(made, tmp_path, lambda question: "True")
+    answered = found(made, lambda question: "True")
     ours = Grid.of(answered.rows, made.axes, task="some", preset="smoke", spec="x", seed=0)
     theirs = sweep(tiny("some"), 0, lab)
     assert list(ours.frame.columns) == list(theirs.frame.columns)
@@ -175,9 +167,9 @@ def test_columns_are_those_of_a_sweep(tiny, lab, tmp_path):
     assert Grid.read(ours.csv()).frame.equals(ours.frame)
 
 
-def test_decimals_are_an_axis_where_there_are_several(tmp_path):
+def test_decimals_are_an_axis_where_there_are_several():
     made = study("every", prompts=2, digits=[1, 3])
-    measured = found(made, tmp_path, lambda question: "True" if "digits=3" in question.key else "?")
+    measured = found(made, lambda question: "True" if question.key.startswith("3_") else "?")
     grid = Grid.of(measured.rows, made.axes, task="every", preset="smoke", spec="x", seed=0)
     assert grid.axes == ["digits", "sigma", "length"]
     assert grid.where(attn=NAME, metric="balanced-unparsable", digits=1).frame["value"].tolist() == [1.0, 1.0]
@@ -185,11 +177,11 @@ def test_decimals_are_an_axis_where_there_are_several(tmp_path):
 
 
 @pytest.mark.slow
-def test_only_metrics_that_the_answers_settle_are_told(tmp_path):
+def test_only_metrics_that_the_answers_settle_are_told():
     """One answer of a prompt says nothing of any answer of it, nor of its median."""
 
     def metrics(made):
-        return {row["metric"] for row in found(made, tmp_path, lambda q: "0").rows if row["attn"] == NAME}
+        return {row["metric"] for row in found(made, lambda q: "0").rows if row["attn"] == NAME}
 
     assert metrics(study("linear", prompts=2, shots=[10])) == {"mse-code", "nmse-code", "unparsable"}
     everything = metrics(study("linear", prompts=2, shots=[10], every_answer=True))
@@ -201,10 +193,10 @@ def test_only_metrics_that_the_answers_settle_are_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_answer_drawn_evenly_estimates_the_mean_over_all(tmp_path):
+def test_an_answer_drawn_evenly_estimates_the_mean_over_all():
     """Answer 0 everywhere: the estimate differs from the truth by chance alone."""
     made = study("linear", prompts=512, shots=[40], settings=ONE)
-    ours = found(made, tmp_path, lambda question: "0")
+    ours = found(made, lambda question: "0")
     (one,), (all_,) = rows(ours, "mse-code"), rows(ours, "mse-code", "reference:zero")
     assert abs(one["value"] - all_["value"]) < 4 * one["stderr"]
     indices = {line["token"] for line in ours.answers}
@@ -212,40 +204,38 @@ def test_an_answer_drawn_evenly_estimates_the_mean_over_all(tmp_path):
     assert len(indices) == 37
 
 
-def test_a_shift_asks_the_same_answers(tmp_path):
+def test_a_shift_asks_the_same_answers():
     made = study("linear", prompts=8, shots=[10])
     by_cell = [[tokens for (tokens,) in made.asked(cell, made.drawn(cell))] for cell in made.cells]
     assert len({tuple(tokens) for tokens in by_cell}) == 1
     assert len(set(by_cell[0])) > 1
 
 
-def test_what_never_came_is_wrong_where_it_is_counted(tmp_path):
+def test_what_never_came_is_wrong_where_it_is_counted():
     made = study("maximum", prompts=4)
-    lost = found(made, tmp_path, lambda question: None if question.prompt == 0 else truth(made)(question))
+    lost = found(made, lambda question: None if question.prompt == 0 else truth(made)(question))
     assert {row["value"] for row in rows(lost, "unanswered")} == {0.25}
     assert {row["value"] for row in rows(lost, "unparsable")} == {0.0}
     assert {row["value"] for row in rows(lost, "last")} == {0.25}
 
 
 @pytest.mark.slow
-def test_what_comes_after_the_stop_of_a_format_does_not_count(tmp_path):
+def test_what_comes_after_the_stop_of_a_format_does_not_count():
     def unparsable(form):
         made = study("linear", prompts=2, shots=[10], form=form)
-        return found(made, tmp_path, lambda question: "\n 3\nInput: 4").count("unparsable")
+        return found(made, lambda question: "\n 3\nInput: 4").count("unparsable")
 
     assert (unparsable("plain"), unparsable("chat")) == (0, 18)
 
 
 @pytest.mark.slow
-def test_rounded_numbers_are_what_references_read_a_second_time(tmp_path):
+def test_rounded_numbers_are_what_references_read_a_second_time():
     made = study("linear", prompts=64, digits=[0], shots=[10], settings=ONE)
-    measured = found(made, tmp_path, lambda question: "0")
+    measured = found(made, lambda question: "0")
     (exact,), (rounded,) = (rows(measured, "mse-code", f"reference:least-squares{tag}") for tag in ("", " (rounded)"))
     assert exact["value"] < 1e-6 < rounded["value"]
     assert not rows(measured, "mse-code", "reference:zero (rounded)")
-    assert not [
-        row for row in found(study("flip-flop", prompts=2), tmp_path, lambda q: "0").rows if "(rounded)" in row["attn"]
-    ]
+    assert not [row for row in found(study("flip-flop", prompts=2), lambda q: "0").rows if "(rounded)" in row["attn"]]
 
 
 @pytest.mark.slow
@@ -273,13 +263,3 @@ def test_the_address_of_draws_is_fixed():
     made = study("maximum", prompts=2, shots=[16])
     drawn = made.task.sample(stream(0, "test", 0), 64, 32).first(16).tokens[:2]
     assert torch.equal(made.drawn(made.cells[0]).tokens, drawn)
-
-
-@pytest.mark.parametrize(
-    ("form", "spec", "sha"), [("chat", "1d5ee7a8", "684b9234821d667b"), ("plain", "9b8e4a51", "beb36d196fed99de")]
-)
-def test_the_names_of_questions_in_stored_records_are_fixed(form, spec, sha):
-    made = study("every", prompts=2, form=form)
-    question = made.questions()[0]
-    key = "balanced-|sigma=1|length=40|digits=2|prompt=0|token=78|sample=0"
-    assert (made.hash, question.key, question.sha) == (spec, key, sha)

@@ -32,8 +32,7 @@ ELSEWHERE = {
     *(("evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored")),
     *(("evidence/tables.py", axis) for axis in ("pairs", "concentration")),
     # decimals of an answer; what test prompts add to the interval of a claim
-    *((f"{file}.py", "digits") for file in ("cli/commands/prompted", "comparison/outside")),
-    *((f"prompted/{file}.py", "digits") for file in ("report", "study")),
+    *((f"{file}.py", "digits") for file in ("cli/commands/prompted", "prompted/report", "prompted/study")),
     *((f"papers/{file}.py", "noise") for file in ("claims", "quantities")),
     ("papers/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule

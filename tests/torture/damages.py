@@ -76,7 +76,7 @@ def read_by(ground: Ground, reader: str, place: Path, *before: Callable[[], obje
 def kind_of(path: str) -> str:
     """The kind of a stored file: its name where there are many of it, else its ending, and what it belongs to."""
     top = path.split("/")[1] if path.startswith("results/") else path.split("/")[0]
-    part = top if top in ("runs", "finetuned", "prompted", "home", "site") else "study"
+    part = top if top in ("runs", "finetuned", "home", "site") else "study"
     name = Path(path).name
     return f"{part}/{name if part in ('runs', 'home') and 'weights' not in path else Path(path).suffix or name}"
 

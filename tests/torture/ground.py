@@ -5,9 +5,7 @@ import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
@@ -15,7 +13,7 @@ import icl_lab
 from tests.byte_tokens import write_tokenizer
 from tests.cli.test_report import ANALYSED, QUICK
 from tests.one_pixel import one_pixel_pictures
-from tests.prompted.conftest import Stub
+from tests.prompted.conftest import answered, completion
 from tests.torture.process import Answer, ask, command
 
 SMALL = {
@@ -35,7 +33,7 @@ BOTH = ["--attn", "softmax", "--attn", "ssa"]
 LM = ["--text", "book.txt", "--windows", "2", "--length", "24"]
 LM += ["--tune-length", "16"]
 ASKED = ["--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
-ASKED += ["--parallel", "1", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
+ASKED += ["--model", "stub", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
 TINY = ANALYSED.replace(QUICK, "[SETTINGS]")
 TABLE = """
 title = "Errors"
@@ -90,7 +88,8 @@ FROM_NOTHING: dict[str, list[str]] = {
     "context": ["context", *LINEAR, "--attn", "ssa", "--lengths", "5,12", "--prompts", "8"],
     "theory": ["theory", "--rows", "8", "--keys", "2,8", "--attn", "softmax"],
     "lm": ["lm", "model", "--attn", "softmax,ssa", *LM],
-    "prompted": ["prompted", "--model", "stub", *ASKED],
+    "prompted": ["prompted", *ASKED, "--read", "answers.jsonl"],
+    "prompted --write": ["prompted", *ASKED, "--write", "made/requests.jsonl"],
     "functions": ["functions"],
     "costs": ["costs", "--lengths", "8", "--attn", "ssa", "--pairs", "1"],
     "bench": ["bench", "--only", "start", "--pairs", "1"],
@@ -125,8 +124,6 @@ READING: dict[str, list[str]] = {
     "card": ["card", RUN],
     "evidence list": ["evidence", "list"],
     "evidence verify": ["evidence", "verify"],
-    "compare --beside": ["compare", *LINEAR, *BOTH, "--seeds", "2", "--beside", "PROMPTED", "--name", "beside"],
-    "prompted --dry-run": ["prompted", "--model", "stub", *ASKED, "--dry-run"],
     "report --out": ["report", "--out", "elsewhere"],
 }
 # Hold times, or the checksums of what does.
@@ -143,7 +140,6 @@ class Ground:
     def build(cls, root: Path) -> "Ground":
         """Writes the user's files and does the commands of ``DONE`` twice over: in results, and for the evidence."""
         _preload()
-        server()
         made = cls(root)
         bare = made.bare
         (bare / "experiments").mkdir(parents=True)
@@ -155,6 +151,11 @@ class Ground:
         (bare / "page.md").write_text(PAGE)
         (bare / "home" / "evidence").mkdir(parents=True)
         language_models(bare)
+        asked = made.ask(["prompted", *ASKED, "--write", "requests.jsonl"], bare)
+        if asked.code:
+            raise RuntimeError(asked.said)
+        lines = answered(bare / "requests.jsonl", lambda body: completion("0.5"))
+        (bare / "answers.jsonl").write_text("\n".join(lines))
         stored = made.stored
         place = made.copy(stored=False)
         for words in (*map(FROM_NOTHING.get, DONE), ["evidence", "add", RUN], ["site"], ["claims", "--record"]):
@@ -215,14 +216,6 @@ PLACES = {
 }
 
 
-@cache
-def server() -> Stub:
-    """A server on loopback that answers every question alike."""
-    made = Stub()
-    made.usual = lambda body: made.say("0.5")
-    return made
-
-
 def _preload() -> None:
     """Loads what commands load, so that processes that are forked need not."""
 
@@ -241,14 +234,11 @@ def _link(source: str, target: str) -> None:
 def _quick() -> None:
     """Checkpoints at every turn, so that faults meet them; small pictures; the evidence of the folder."""
     from icl_lab.analyses.boundary import curves
-    from icl_lab.prompted import endpoint
     from icl_lab.runs import environment
     from icl_lab.training import loop
 
     os.environ["ICL_LAB_EVIDENCE"] = "home/evidence"
-    os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"] = server().url, "no-key"
     environment.commit = lambda *_: "0123456789ab"  # whoever edits meanwhile changes it
-    endpoint.time = SimpleNamespace(monotonic=lambda: 0.0)  # a record holds how long an answer took
     loop.CHECKPOINT_SECONDS = 0.0
     curves.SIDE = 40
     one_pixel_pictures()
