@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from icl_lab.errors import Stopped
 from icl_lab.launch.progress import Bar, say
+from icl_lab.progress import Tick
 
 if TYPE_CHECKING:
     from icl_lab.launch.parallel import Job
@@ -25,7 +26,7 @@ class Reporter:
     command = ""  # the command line as it was typed, where there is one
 
     def __init__(self) -> None:
-        self.tick: Callable[[str, int, int, str], None] = Bar()
+        self.tick: Tick = Bar()
 
     def say(self, text: str) -> None:
         """Show a line."""
