@@ -187,7 +187,7 @@ def too_long(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> str:
     instead = f"--preset {shorter[0]} would take about {duration(shorter[1])}; " if shorter else ""
     return (
         f"what is left would take about {duration(seconds)} on {environment.describe(lab.device)}, more than "
-        f"{duration(lab.longest)}: {instead}add --allow-large (make: ALLOW_LARGE=yes) to begin it all the same."
+        f"{duration(lab.longest)}: {instead}add --allow-large to begin it all the same."
     )
 
 

@@ -358,7 +358,6 @@ def test_balanced_errors_are_all_looked_at(monkeypatch):
 def test_jobs_are_the_same_command_but_for_their_number(monkeypatch, quick):
     asked = []
     monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
-    monkeypatch.setattr(runs, "measured", lambda spec, threads: dict.fromkeys(threads, 1.0))
     (row,) = (row for row in bench.measure("jobs", quick[0]) if row.case.startswith("4 seeds"))
     sweeps = [words for words in asked if "sweep" in words]
     numbers = [words[words.index("--jobs") + 1] for words in sweeps]

@@ -113,7 +113,8 @@ def test_kerple_numbers_come_back_from_beyond_their_bounds(choice):
 def test_fire_by_hand():
     code = positions.build("fire:hidden=2,length=4", 8, 4, 3)
     with torch.no_grad():
-        code.c.fill_(-0.5)  # its size counts
+        code.c.fill_(-0.5)  # its size counts, and that of the stretch
+        code.stretch.fill_(-1.0)
         code.widen.weight.copy_(torch.tensor([[1.0], [-1.0]]))
         code.widen.bias.copy_(torch.tensor([0.0, 0.5]))
         code.read.weight.copy_(torch.tensor([[2.0, 0.0], [1.0, 3.0]]))

@@ -114,6 +114,12 @@ def test_views_by_hand():
     assert views["nats"].item() == 2
     assert views["regret"].item() == pytest.approx(2 - sum(best) / 4)
     assert views["tail"].item() == pytest.approx(2 - best[3])
+    prompt = Prompt(*(part.repeat(1, 3) for part in (prompt.tokens, prompt.targets, prompt.scored)))
+    errors = torch.arange(12.0).unsqueeze(0)
+    each = errors - torch.nn.functional.cross_entropy(
+        bayes(prompt.tokens, 2).transpose(1, 2), prompt.targets.long(), reduction="none"
+    )
+    assert task.views(errors, prompt)["tail"].item() == pytest.approx(each[0, -3:].mean().item())  # 12 // 4
 
 
 @pytest.mark.parametrize("k", [1, 257])

@@ -110,7 +110,7 @@ def test_three_nearest_neighbours_by_a_loop():
             assert found[b, i].item() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.25])
+@pytest.mark.parametrize("penalty", [0.0, 1e-4, 0.25])
 def test_ridge_against_numpy(penalty):
     _, prompt = draw("regression:dim=5,noise=0.5", prompts=4, length=12)
     x, y = parts(prompt)
