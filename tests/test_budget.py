@@ -7,6 +7,7 @@ A raised number is a commit of its own that names the ability which pays for it.
 
 import ast
 import io
+import os
 import subprocess
 import sys
 import tokenize
@@ -87,7 +88,9 @@ def options():
 
 def loaded(args):
     """Number of our modules that a command loads."""
-    done = subprocess.run([sys.executable, "-c", LOADED, *args], capture_output=True, text=True, check=True)
+    here = {name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
+    words = [sys.executable, "-c", LOADED, *args]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=PACKAGE.parent, env=here)
     return int(done.stdout.split()[-1])
 
 

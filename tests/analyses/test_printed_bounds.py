@@ -35,12 +35,13 @@ def test_it_asks_for_published_functions():
 
 
 @pytest.mark.slow
-def test_the_experiment_prints_printed_rows_beside_stored_bounds(run, monkeypatch):
+def test_the_experiment_prints_printed_rows_and_stored_bounds(run, monkeypatch, tmp_path):
     from pathlib import Path
 
     root = Path(__file__).parents[2]
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(root / "results" / "evidence"))
-    code, out, _ = run("experiment", "printed-bounds", "--experiments", str(root / "experiments"))
+    where = ["--experiments", str(root / "experiments"), "--results", str(tmp_path)]
+    code, out, _ = run("experiment", "printed-bounds", *where)
     assert code == 0
     assert "| Table 1, SSA | 28.2 | 31.6 | 32.1 | 23.9 | 30.9 | 29.5 | 28.4 |" in out
     assert "| Table 1, SSA | 28.4 | 27.1 | 21.9 |" in out
