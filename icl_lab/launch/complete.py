@@ -70,13 +70,11 @@ def tell_evidence(runs: Sequence[Run], say: Say) -> None:
 
 
 def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True, models: bool = False) -> bool:
-    """Finishes the runs of this shard; returns whether all runs are finished, so that something can be made of them.
+    """Finish the runs of this shard; return True if all runs are finished, so that a study can be made of them.
 
     Unless ``tested``, a run is finished as soon as it is trained; with ``models`` it is once its weights are there too.
-    The reporter of ``where`` is told of each run as it
-    is there, and in a dry run of its folder.
-
-    Raises ``RunFailed`` when runs failed, once the others are finished.
+    The reporter of ``where`` gets each finished run, and in a dry run its folder. Raises ``RunFailed``
+    where runs failed, once the others are finished.
     """
     part, parts = where.shard
     if where.force:  # what is repeated is the user's own
