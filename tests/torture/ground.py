@@ -31,7 +31,6 @@ NEEDLE = ["--preset", "smoke", *SET, "--set", "test.axes.length=32,48", "--set",
 EVERY = ["--preset", "smoke", *SET, "--set", "test.axes.length=5,12"]
 BOTH = ["--attn", "softmax", "--attn", "ssa"]
 LM = ["--text", "book.txt", "--windows", "2", "--length", "24"]
-LM += ["--tune-length", "16"]
 ASKED = ["--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
 ASKED += ["--model", "stub", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
 TINY = ANALYSED.replace(QUICK, "[SETTINGS]")
