@@ -116,8 +116,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         data = foreign.read(path, MOST)
     except OSError as error:
         raise RunFailed(f"{path} cannot be read: {error.strerror or error}.") from error
-    # JSON ends a line by \n alone: other ends of lines may stand in a text.
-    yield from ((number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip())
+    yield from ((number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip())
 
 
 def _reply(line: _Line) -> Reply | str:
