@@ -15,7 +15,7 @@ from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli
 from icl_lab.runs import estimate
 from tests.make_lines import program_words
-from tests.torture.ground import language_models
+from tests.torture.ground import language_model
 
 ROOT = Path(__file__).parents[1]
 # Where the programs are that commands start: here, or in an environment that holds what a sweep needs and no more.
@@ -78,7 +78,7 @@ def clone(tmp_path_factory):
     (place / "icl_lab" / "normalizers" / "square.py").write_text(code)
     (place / "mine.py").write_text(code.replace('"square"', '"mine"'))
     pytest.importorskip("transformers", reason="transformers is not installed")
-    language_models(place.parent)
+    language_model(place.parent / "model")
     (place / "book.txt").write_text("".join(f"Line {n} of a book about {n % 7} ships.\n" for n in range(3000)))
     git(place, "add", "--all")
     who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]

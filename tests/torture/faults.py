@@ -1,247 +1,188 @@
-"""The kinds of faults: what is done, and what has become of the study."""
+"""Faults to processes that write, and damages to files that are read."""
 
 import errno
 import os
 import random
-import shutil
+import re
+import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from icl_lab import files
-from icl_lab.errors import LabError
-from icl_lab.pipeline import sweep
-from icl_lab.runs import checkpoints, manifest, study_folder
-from icl_lab.runs import run as run_module
-from icl_lab.runs.run import SPEC
-from icl_lab.runs.store import Store
-from icl_lab.runs.verify import everything
-from tests.torture.arena import Arena, apart, ended
+from tests.torture.process import Answer, Hook, at_write, denied
 
-Outcome = Literal["same bits", "named", "lost", "wrong bits", "silent"]
-GOOD: tuple[Outcome, ...] = ("same bits", "named")
-BAD: tuple[Outcome, ...] = ("lost", "wrong bits", "silent")
-STOPS = 4  # interruptions of one study before it may finish
+ROUNDS = int(os.environ.get("ICL_LAB_TORTURE", "1"))
+Do = Callable[..., Answer]  # does the command, after hooks
+Act = Callable[[random.Random, Answer], Hook]  # draws a hook for a command of which this is the undisturbed end
+
+
+def share(of: Sequence, seed: str, count: int) -> list[tuple]:
+    """Returns so many of some things a round, in a drawn order, each with random numbers for what is done to it."""
+    order = random.Random(seed).sample(of, len(of))
+    return [(order[at % len(of)], random.Random(f"{seed} {at}")) for at in range(count * ROUNDS if of else 0)]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that was done: what kind, to what, and what became of it."""
+    """What happens to a command, with which exit codes it may end, and what is done to its folder after it."""
 
-    kind: str
-    to: str
-    outcome: Outcome
-    note: str = ""
+    act: Act
+    codes: tuple[int, ...]
+    copies: int = 1  # of the command, at one time
+    after: Callable[[Path, random.Random], object] = lambda place, rng: None
 
-
-Kind = Callable[[Arena, random.Random], Iterator[Fault]]
-
-
-def _study(arena: Arena, results: Path, before: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    """The job of doing both runs of the study in a results folder."""
-
-    def job() -> None:
-        before()
-        stopped: list[int] = []
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, frame: stopped.append(number))
-        lab = arena.lab(results, lambda: bool(stopped))
-        for run in arena.runs(results):
-            sweep(run.spec, run.seed, lab)
-
-    return job
+    def done(self, do: Do, place: Path, rng: random.Random, whole: Answer) -> list[Answer]:
+        """Does the fault to a command, and returns how it ended."""
+        hook = self.act(rng, whole)
+        with ThreadPoolExecutor(self.copies) as pool:
+            answers = list(pool.map(lambda _: do(hook), range(self.copies)))
+        self.after(place, rng)
+        return answers
 
 
-def _finished(arena: Arena, results: Path, kind: str, done: list[str]) -> Iterator[Fault]:
-    """Lets the study finish, and yields what became of each fault that was done to it on the way."""
-    code = ended(apart(_study(arena, results)))
-    outcome: Outcome = "same bits"
-    note = ""
-    if code != 0 or not all(run.finished for run in arena.runs(results)):
-        outcome, note = "lost", f"exit code {code}"
-    elif differing := [f"{run.spec.attn}/{name}" for run in arena.runs(results) for name in arena.differing(run)]:
-        outcome, note = "wrong bits", ", ".join(differing)
-    elif damaged := [finding.why for finding in everything(results) if finding.state == "damaged"]:
-        outcome, note = "wrong bits", damaged[0]
-    shutil.rmtree(results)
-    yield from (Fault(kind, to, outcome, note) for to in done)
+def drawn(rng: random.Random, whole: Answer) -> int:
+    """The number of a write: of each file as often as of any other, though checkpoints are written most."""
+    files = [re.sub(r"-[a-z0-9_]{8}$", "", name) for name in whole.written] or [""]  # temporary ones have a drawn end
+    file = rng.choice(sorted(set(files)))
+    return 1 + rng.choice([at for at, name in enumerate(files) if name == file])
 
 
-def _interrupted(kind: str, how: Callable[[random.Random], int]) -> Kind:
-    """Faults that end a process by a signal, at a random moment."""
+def signalled(number: int) -> Act:
+    """A signal before one of the writes, as a process gets it that ignores none."""
 
-    def faults(arena: Arena, rng: random.Random) -> Iterator[Fault]:
-        results, done = arena.empty(), list[str]()
-        for _ in range(STOPS):
-            began = time.monotonic()
-            number = apart(_study(arena, results))
-            time.sleep(rng.uniform(0, 0.8))
-            code = how(rng)
-            os.kill(number, code)
-            ended(number)
-            done.append(f"{signal.Signals(code).name} after {time.monotonic() - began:.2f} s")
-        yield from _finished(arena, results, kind, done)
+    def act(rng: random.Random, whole: Answer) -> Hook:
+        at = drawn(rng, whole)
 
-    return faults
+        def hook() -> None:
+            if number != signal.SIGKILL:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            at_write(lambda write: os.kill(os.getpid(), number) if write == at else None)()
+
+        return hook
+
+    return act
 
 
-def _full(arena: Arena, rng: random.Random) -> Iterator[Fault]:
-    """A disk that is full from one write on, before or after a part of the file is written."""
-    results, done = arena.empty(), list[str]()
-    for _ in range(STOPS):
-        left = rng.randrange(12)
+def refused(kind: int, first: Callable[[random.Random, Answer], int]) -> Act:
+    """Writes that are refused from one of them on."""
 
-        def fill(left: int = left) -> None:
-            writes = iter(range(left))
-            publish = files.publish
+    def act(rng: random.Random, whole: Answer) -> Hook:
+        at = first(rng, whole)
 
-            def full(path: Path, data: bytes) -> None:
-                if next(writes, None) is None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.with_name(f".{path.name}-torn").write_bytes(data[: len(data) // 2])
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                publish(path, data)
+        def refuse(write: int) -> None:
+            if write >= at:
+                raise OSError(kind, os.strerror(kind))
 
-            for module in (files, run_module, manifest, checkpoints):
-                module.publish = full  # type: ignore[attr-defined]
+        return at_write(refuse)
 
-        ended(apart(_study(arena, results, fill)))
-        done.append(f"after {left} writes")
-    yield from _finished(arena, results, "disk full", done)
+    return act
 
 
-def _clock(arena: Arena, rng: random.Random) -> Iterator[Fault]:
-    """Clocks that jump by up to a year, forward or back, several times in a training."""
-    results, done = arena.empty(), list[str]()
-    jumps = [rng.uniform(-3e7, 3e7) for _ in range(STOPS)]
-
-    def jump() -> None:
-        began, monotonic, wall = time.monotonic(), time.monotonic, time.time
-
-        def offset() -> float:
-            return jumps[int((monotonic() - began) / 0.15) % len(jumps)]
-
-        time.monotonic = lambda: monotonic() + offset()
-        time.time = lambda: wall() + offset()
-
-    ended(apart(_study(arena, results, jump)))
-    done += [f"{jump / 86_400:+.0f} days" for jump in jumps]
-    yield from _finished(arena, results, "clock jumps", done)
+def ended(rng: random.Random, whole: Answer) -> Hook:
+    """The end of a process at any time, whatever it does."""
+    seconds = rng.uniform(0.001, whole.seconds)
+    return lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL) and signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-PATIENCE = 10.0  # seconds that a process has to write a checkpoint
+def limited(action: signal.Handlers) -> Act:
+    """Files that end in the middle of a write, as ``ulimit -f`` makes them: an error, or the end of the process."""
+
+    def act(rng: random.Random, whole: Answer) -> Hook:
+        size = int(10 ** rng.uniform(1, 5))
+
+        def hook() -> None:
+            signal.signal(signal.SIGXFSZ, action)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+        return hook
+
+    return act
 
 
-def _checkpoint(arena: Arena, rng: random.Random) -> Iterator[Fault]:
-    """A checkpoint damaged between a kill and the resumption."""
-    results, done = arena.empty(), list[str]()
-    for _ in range(STOPS):
-        number, patience = apart(_study(arena, results)), time.monotonic() + PATIENCE
-        while not any(results.rglob("checkpoint*.pt")) and time.monotonic() < patience:
-            time.sleep(0.002)  # however fast a machine is, one is met
-        time.sleep(rng.uniform(0, 0.1))
-        os.kill(number, signal.SIGKILL)
-        ended(number)
-        for path in sorted(results.rglob("checkpoint*.pt")):
-            what = rng.choice(sorted(DAMAGES))
-            path.write_bytes(DAMAGES[what](path.read_bytes(), rng))
-            done.append(f"{path.name}: {what}")
-    yield from _finished(arena, results, "damaged checkpoint", done)
+def jumping(rng: random.Random, whole: Answer) -> Hook:
+    """Clocks that jump by up to a year, forward or back, with every look at them."""
+
+    def hook() -> None:
+        for name in ("time", "monotonic"):
+            clock = getattr(time, name)
+            setattr(time, name, lambda clock=clock: clock() + rng.uniform(-3e7, 3e7))
+
+    return hook
 
 
-def _bit(data: bytes, rng: random.Random) -> bytes:
-    if not data:
-        return b"x"
-    at = rng.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+def spoil(place: Path, rng: random.Random) -> None:
+    """Damages every checkpoint that this command wrote: what was there before it is a link."""
+    for path in sorted(place.rglob("checkpoint*.pt")):
+        if path.stat().st_nlink == 1:
+            damage(path, rng.choice(sorted(DAMAGES)), rng)
 
 
-def _lines(data: bytes, rng: random.Random) -> bytes:
+def untouched(rng: random.Random, whole: Answer) -> Hook:
+    """Nothing."""
+    return lambda: None
+
+
+FAULTS = {
+    "nothing": Fault(untouched, (0,)),
+    "killed at a write": Fault(signalled(signal.SIGKILL), (0, -signal.SIGKILL)),
+    "killed at a moment": Fault(ended, (0, -signal.SIGALRM)),
+    "Ctrl-C": Fault(signalled(signal.SIGINT), (0, 130)),
+    "SIGTERM": Fault(signalled(signal.SIGTERM), (0, 75, -signal.SIGTERM)),
+    "SIGHUP": Fault(signalled(signal.SIGHUP), (0, 75, -signal.SIGHUP)),
+    "full disk": Fault(refused(errno.ENOSPC, drawn), (0, 1)),
+    "disk full in a write": Fault(limited(signal.SIG_IGN), (0, 1)),
+    "killed in a write": Fault(limited(signal.SIG_DFL), (0, -signal.SIGXFSZ)),
+    "read-only": Fault(refused(errno.EROFS, lambda rng, whole: 1), (0, 1)),
+    "clocks": Fault(jumping, (0,)),
+    "damaged checkpoint": Fault(signalled(signal.SIGKILL), (0, -signal.SIGKILL), after=spoil),
+    "second copy": Fault(untouched, (0,), copies=2),
+}
+
+
+def one_bit(data: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(max(1, len(data)))
+    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :] if data else b"x"
+
+
+def lines_cut(data: bytes, rng: random.Random) -> bytes:
     lines = data.splitlines(keepends=True)
-    return b"".join(lines[: rng.randrange(max(1, len(lines)))]) if len(lines) > 1 else data[:-1]
+    return b"".join(lines[: rng.randrange(len(lines))]) if len(lines) > 1 else data[:-1]
 
 
-def _digit(data: bytes, rng: random.Random) -> bytes:
-    places = [at for at, byte in enumerate(data[:100_000]) if chr(byte) in "012345678"]
-    at = rng.choice(places) if places else 0
-    return data[:at] + bytes([data[at] + 1]) + data[at + 1 :] if places else _bit(data, rng)
+def one_digit(data: bytes, rng: random.Random) -> bytes:
+    places = [at for at, byte in enumerate(data[:100_000]) if byte in b"012345678"]
+    at = rng.choice(places or [0])
+    return data[:at] + bytes([data[at] + 1]) + data[at + 1 :] if places else one_bit(data, rng)
 
 
 DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "one bit": _bit,
+    "one bit": one_bit,
     "cut short": lambda data, rng: data[: rng.randrange(max(1, len(data)))],
-    "lines cut": _lines,
-    "one digit": _digit,
+    "lines cut": lines_cut,
+    "one digit": one_digit,
     "emptied": lambda data, rng: b"",
     "garbage": lambda data, rng: rng.randbytes(max(1, len(data))),
-    "removed": lambda data, rng: b"",
 }
+IN_PLACE = ("removed", "a folder in its place", "another's", "mode 0000")
 
 
-def _stored(arena: Arena, rng: random.Random) -> Iterator[Fault]:
-    """A file of a finished run or study damaged: ``verify`` must find it, and whoever reads it must refuse."""
-    results = arena.copy()
-    paths = [path for path in sorted(results.rglob("*")) if path.is_file() and not path.name.startswith(".")]
-    kept = [path for path in paths if path.suffix in (".csv", ".json", ".safetensors")]
-    for _ in range(10):
-        path, what = rng.choice(kept), rng.choice(sorted(DAMAGES))
-        whole = path.read_bytes()
-        changed = DAMAGES[what](whole, rng)
-        path.unlink() if what == "removed" else path.write_bytes(changed)
-        noticed = changed == whole or _noticed(arena, results, path)
-        path.write_bytes(whole)
-        yield Fault("damaged file", f"{path.name}: {what}", "named" if noticed else "silent")
-    shutil.rmtree(results)
+def damage(file: Path, kind: str, rng: random.Random, others: Sequence[Path] = ()) -> tuple[bool, list[Hook]]:
+    """Damages a file; returns whether that changed it, and hooks of the process that reads it.
 
-
-def _exchanged(arena: Arena, rng: random.Random) -> Iterator[Fault]:
-    """A file of one run put in the place of the other's."""
-    results = arena.copy()
-    one, other = rng.sample(arena.runs(results), 2)
-    for name in ("grid.csv", "errors.safetensors", "history.csv", "model.safetensors", "env.json", "spec.json"):
-        path = one.folder / name
-        whole = path.read_bytes()
-        path.write_bytes((other.folder / name).read_bytes())
-        noticed = path.read_bytes() == whole or _noticed(arena, results, path)
-        path.write_bytes(whole)
-        yield Fault("file of another run", name, "named" if noticed else "silent")
-    shutil.rmtree(results)
-
-
-def _noticed(arena: Arena, results: Path, path: Path) -> bool:
-    """Whether a damage is found by ``verify``, and refused by what reads the file to compute something of it."""
-    found = {finding.state for finding in everything(results)} - {"whole"}
-    if not path.exists():  # weights may be removed: they are trained again where they are wanted
-        return bool(found) or path.name == "model.safetensors"
-    if not found:
-        return False
-    try:
-        if results / "study" in path.parents:
-            study_folder.verify(results / "study")
-            return False
-        run = next(run for run in arena.runs(results) if run.folder in path.parents)
-        if path.name == manifest.NAME:
-            return True
-        if path.name == SPEC:  # other white space is the same specification
-            there = {other.spec.hash for other in Store(results).runs()}
-            return there == {other.spec.hash for other in arena.runs(results)}
-        run.read(path.relative_to(run.folder).as_posix())
-    except LabError:
-        return True
-    return False
-
-
-KINDS: dict[str, Kind] = {
-    "killed": _interrupted("killed", lambda rng: signal.SIGKILL),
-    "asked to stop": _interrupted(
-        "asked to stop", lambda rng: rng.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    ),
-    "disk full": _full,
-    "clock jumps": _clock,
-    "damaged checkpoint": _checkpoint,
-    "damaged file": _stored,
-    "file of another run": _exchanged,
-}
+    What it is a link of stays. The bytes of ``another's`` are drawn from ``others``.
+    """
+    whole = changed = file.read_bytes()
+    if kind == "another's":
+        changed = rng.choice(sorted({each.read_bytes() for each in others} - {whole}) or [whole])
+    elif kind in DAMAGES:
+        changed = DAMAGES[kind](whole, rng)
+    file.unlink()
+    if kind == "a folder in its place":
+        file.mkdir()
+    elif kind != "removed":
+        file.write_bytes(changed)
+    return changed != whole or kind not in (*DAMAGES, "another's"), [denied(file)] * (kind == "mode 0000")

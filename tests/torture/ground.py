@@ -3,8 +3,9 @@
 import importlib
 import os
 import pkgutil
+import re
 import shutil
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from tests.byte_tokens import write_tokenizer
 from tests.cli.test_report import ANALYSED, QUICK
 from tests.one_pixel import one_pixel_pictures
 from tests.prompted.conftest import answered, completion
-from tests.torture.process import Answer, ask, command
+from tests.torture.process import Answer, Hook, ask, at_write, command
 
 SMALL = {
     "train.steps": "12",
@@ -34,32 +35,9 @@ LM = ["--text", "book.txt", "--windows", "2", "--length", "24"]
 ASKED = ["--task", "linear", "--preset", "smoke", "--prompts", "2", "--shots", "5"]
 ASKED += ["--model", "stub", "--set", "test.axes.sigma_f=1,2", "--set", "test.axes.sigma_x=1", "--answer-tokens", "3"]
 TINY = ANALYSED.replace(QUICK, "[SETTINGS]")
-TABLE = """
-title = "Errors"
-paper = "A paper"
-task = "linear"
-baseline = "softmax"
-conditions = "Tiny."
-set = [SETTINGS]
-
-[[variants]]
-name = "softmax"
-attn = "softmax"
-
-[[variants]]
-name = "ssa"
-attn = "ssa"
-
-[[claims]]
-statement = "Errors rise"
-where = "nowhere"
-left = { of = "softmax", cells = { sigma_f = [4] } }
-is = "above"
-right = { of = "softmax", cells = { sigma_f = [1] } }
-ungated = "the model was trained for a few steps"
-"""
+TABLE = re.sub(r"analysis = .*\n|\[options\]\n(.+\n)+", "", TINY).replace("factor = [10]", "sigma_f = [4]")
+TABLE = TABLE.replace("factor", "sigma_f") + '[[variants]]\nname = "ssa"\nattn = "ssa"\n'
 PAGE = "# Parts\n\n<!-- index tasks -->\n<!-- end -->\n"
-RUN = "results/runs/linear/ssa/smoke-HASH/seed-0"
 
 # Commands that write, each from a folder with nothing stored.
 FROM_NOTHING: dict[str, list[str]] = {
@@ -104,14 +82,15 @@ FROM_STORED: dict[str, list[str]] = {
     "evidence add": ["evidence", "add"],
     "evidence add-studies": ["evidence", "add-studies"],
     "evidence unpack": ["evidence", "unpack", "--to", "unpacked"],
-    "card": ["card", RUN, "--write"],
+    "card": ["card", "RUN", "--write"],
     "claims --record": ["claims", "--record"],
 }
+UNFINISHED = ["sweep", *LINEAR, "--attn", "ssmax"]
 # Beside those above, commands that only read.
 READING: dict[str, list[str]] = {
     "export": ["export", "STUDY"],
     "export (table)": ["export", "STUDY", "--table", "comparison", "--to", "csv"],
-    "export (run)": ["export", RUN, "--to", "csv"],
+    "export (run)": ["export", "RUN", "--to", "csv"],
     "export (analysis)": ["export", "results/experiments/tiny-smoke", "--table", "deviant", "--to", "markdown"],
     "export (prompted)": ["export", "PROMPTED", "--table", "grid", "--to", "csv"],
     "export (lm)": ["export", "LMFOLDER", "--table", "loss", "--to", "csv"],
@@ -120,27 +99,36 @@ READING: dict[str, list[str]] = {
     "list experiments": ["list", "experiments"],
     "claims": ["claims"],
     "claims --preset": ["claims", "--preset", "smoke"],
-    "card": ["card", RUN],
+    "card": ["card", "RUN"],
     "evidence list": ["evidence", "list"],
     "evidence verify": ["evidence", "verify"],
     "report --out": ["report", "--out", "elsewhere"],
 }
+# Readers of what is stored: those above, what was done once more, and a run that was begun.
+READERS: dict[str, list[str]] = {
+    **{f"{name} again": FROM_NOTHING[name] for name in DONE},
+    "sweep (unfinished)": UNFINISHED,
+    **FROM_STORED,
+    **{f"{name} (reading)" if name in FROM_STORED else name: words for name, words in READING.items()},
+}
 # Hold times, or the checksums of what does.
 ANEW = ("env.json", "manifest.json", ".icl-lab-site.json", "bench.csv", "measured.csv")
+PLACES = {
+    "RUN": "results/runs/linear/ssa/smoke-*/seed-0",
+    "STUDY": "results/compare-linear-smoke-*",
+    "PROMPTED": "results/prompted-*",
+    "LMFOLDER": "results/lm-*",
+}
 
 
-@dataclass(frozen=True)
 class Ground:
     """Folders in which commands are typed: ``bare`` with files of the user alone, ``stored`` with results."""
 
-    root: Path
-
-    @classmethod
-    def build(cls, root: Path) -> "Ground":
-        """Writes the user's files and does the commands of ``DONE`` twice over: in results, and for the evidence."""
+    def __init__(self, root: Path) -> None:
+        """Writes the user's files."""
         _preload()
-        made = cls(root)
-        bare = made.bare
+        self.root, self.bare = root, root / "bare" / "here"
+        bare = self.bare
         (bare / "experiments").mkdir(parents=True)
         small = {**SMALL, "test.axes.length": "5,12", "test.axes.sigma_f": "1,4", "test.axes.sigma_x": "1"}
         settings = ", ".join(f'"{name}={value}"' for name, value in small.items())
@@ -149,75 +137,48 @@ class Ground:
         (bare / "book.txt").write_text("The quick brown fox jumps over the lazy dog 1234567890 times.\n" * 200)
         (bare / "page.md").write_text(PAGE)
         (bare / "home" / "evidence").mkdir(parents=True)
-        language_models(bare)
-        asked = made.ask(["prompted", *ASKED, "--write", "requests.jsonl"], bare)
+        language_model(bare / "model")
+        asked = self.ask(["prompted", *ASKED, "--write", "requests.jsonl"], bare)
         if asked.code:
-            raise RuntimeError(asked.said)
+            raise RuntimeError(asked.err)
         lines = answered(bare / "requests.jsonl", lambda body: completion("0.5"))
         (bare / "answers.jsonl").write_text("\n".join(lines))
-        stored = made.stored
-        place = made.copy(stored=False)
-        for words in (*map(FROM_NOTHING.get, DONE), ["evidence", "add", RUN], ["site"], ["claims", "--record"]):
-            done = made.ask(words or [], place)
-            if done.code:
-                raise RuntimeError(f"{words}: {done.said}")
-        shutil.copytree(place, stored)
-        return made
 
-    @property
-    def bare(self) -> Path:
-        """The folder with nothing stored."""
-        return self.root / "bare" / "here"
-
-    @property
+    @cached_property
     def stored(self) -> Path:
-        """The folder with results."""
-        return self.root / "stored" / "here"
+        """The folder with results: of the commands of ``DONE``, evidence, a site, claims, a run that was begun."""
+        place = self.copy(self.bare)
+        for words in (*map(FROM_NOTHING.get, DONE), ["evidence", "add", "RUN"], ["site"], ["claims", "--record"]):
+            done = self.ask(words or [], place)
+            if done.code:
+                raise RuntimeError(f"{words}: {done.err}")
+        self.ask(UNFINISHED, place, at_write(lambda number: number == 70 and os._exit(0)))
+        return Path(shutil.copytree(place, self.root / "stored" / "here"))
 
-    def copy(self, stored: bool, linked: bool = True) -> Path:
+    def copy(self, of: Path) -> Path:
         """Returns a copy of a folder, always under one path, which some files hold, in the place of the one before.
 
         Its files are hard links but for those that are written in place.
         """
         place = self.root / "place" / "here"
         shutil.rmtree(place, ignore_errors=True)
-        how = _link if linked else shutil.copy2
-        shutil.copytree(self.stored if stored else self.bare, place, copy_function=how)
+        shutil.copytree(of, place, copy_function=_link)
         return place
 
-    def words(self, place: Path, words: list[str]) -> list[str]:
-        """Returns words with the folders that are named by a hash."""
-        found = []
-        for word in words:
-            for name, pattern in PLACES.items():
-                if name in word:
-                    (there,) = place.glob(pattern)
-                    word = str(there.relative_to(place))
-            found.append(word)
-        return found
+    def begun(self, name: str) -> Path:
+        """Returns the folder that a command which writes is typed in."""
+        return self.copy(self.stored if name in FROM_STORED else self.bare)
 
-    @staticmethod
-    def quick() -> None:
-        """Makes a process do what it does quickly."""
-        _quick()
-
-    def ask(self, words: list[str], place: Path, *before, **how) -> Answer:
-        """Types a command in a folder."""
-        chosen = self.words(place, words)
-        return ask(command(chosen), place, [self.quick, *before], **how)
-
-
-PLACES = {
-    "smoke-HASH": "results/runs/linear/ssa/smoke-*/seed-0",
-    "STUDY": "results/compare-linear-smoke-*",
-    "PROMPTED": "results/prompted-*",
-    "LMFOLDER": "results/lm-*",
-}
+    def ask(self, words: list[str], place: Path, *before: Hook, most: float = 120.0) -> Answer:
+        """Types a command in a folder; the names of ``PLACES`` in it are those of the folders that are there."""
+        for name in {*PLACES} & {*words}:
+            (there,) = place.glob(PLACES[name])
+            words = [str(there.relative_to(place)) if word == name else word for word in words]
+        return ask(command(words), place, [_quick, *before], most)
 
 
 def _preload() -> None:
     """Loads what commands load, so that processes that are forked need not."""
-
     for module in pkgutil.walk_packages(icl_lab.__path__, "icl_lab."):
         if not module.name.endswith(("__main__", "ray_engine")):
             importlib.import_module(module.name)
@@ -243,30 +204,19 @@ def _quick() -> None:
     one_pixel_pictures()
 
 
-def language_models(place: Path) -> None:
-    """Writes a tiny Llama and a tiny GPT-2 with a tokenizer of bytes."""
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+def language_model(folder: Path) -> None:
+    """Writes a tiny Llama with a tokenizer of bytes."""
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    llama = LlamaConfig(
-        vocab_size=288,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    gpt2 = GPT2Config(
-        vocab_size=288, n_embd=16, n_layer=1, n_head=2, n_positions=700, eos_token_id=287, bos_token_id=287
-    )
-    for name, model in (("model", LlamaForCausalLM(llama)), ("gpt2", GPT2LMHeadModel(gpt2))):
-        model.save_pretrained(place / name)
-        write_tokenizer(place / name, "Input: 0.12 Output: 0.5\nThe quick brown fox jumps.\n")
+    sizes = {"vocab_size": 288, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    LlamaForCausalLM(LlamaConfig(**sizes, **heads)).save_pretrained(folder)
+    write_tokenizer(folder, "Input: 0.12 Output: 0.5\nThe quick brown fox jumps.\n")
 
 
 def tree(place: Path) -> dict[str, bytes]:
-    """Returns every file of a folder by its path, but for locks."""
+    """Returns every file of a folder by its path, and every empty folder, but for locks."""
     found = {}
     for path in sorted(place.rglob("*")):
         if path.is_file() and not path.name.endswith(".lock"):
@@ -276,11 +226,7 @@ def tree(place: Path) -> dict[str, bytes]:
     return found
 
 
-def apart(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
+def apart(one: dict[str, bytes], other: dict[str, bytes]) -> set[str]:
     """Returns the files that one of two folders lacks, or that have other bytes in them, but for what is made anew."""
-    anew = {name for name in {*one, *other} if Path(name).name in ANEW}
-    return sorted(
-        name
-        for name in {*one, *other}
-        if (name not in one or name not in other or (one[name] != other[name] and name not in anew))
-    )
+    both = {name for name in one.keys() & other if one[name] == other[name] or Path(name).name in ANEW}
+    return (one.keys() | other) - both

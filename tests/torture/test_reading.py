@@ -1,118 +1,164 @@
 """Every kind of stored file, damaged in every way, through every command and function that reads it.
 
-``ICL_LAB_TORTURE=full`` does 1,000 damages, in about half an hour.
+Each reader meets a few of the damages a round; ``ICL_LAB_TORTURE=25`` does some thousand.
 """
 
-import random
 import re
-from collections import Counter
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from tests.torture.damages import KINDS, MISSED, PYTHON, READERS, STORED, damage, kind_of, read_by, restored
-from tests.torture.ground import FROM_NOTHING, Ground, apart, tree
-from tests.torture.process import LATE, TRACEBACK, Answer, killed_at
-from tests.torture.tally import FULL, PART, PARTS, Tally
+from icl_lab.runs import manifest, study_folder
+from tests.torture.faults import DAMAGES, IN_PLACE, damage, share
+from tests.torture.ground import CELLS, READERS, SMALL, Ground, _quick, apart, tree
+from tests.torture.process import Answer, Hook, ask
 
-COUNT = 1000 // PARTS if FULL else 24
-NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
-
-pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(0)]
-
-
-@pytest.fixture(scope="module")
-def ground(tmp_path_factory):
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    made = Ground.build(tmp_path_factory.mktemp("ground"))
-    made.ask(list(READERS["sweep (unfinished)"]), made.stored, killed_at(70))
-    return made
-
-
-@pytest.fixture(scope="module")
-def whole(ground):
-    """What each reader says and leaves where nothing is damaged, and the kinds of files that it reads."""
-    found = {}
-    for reader in (*READERS, *PYTHON):
-        place = ground.copy(stored=True)
-        there = tree(place)
-        answer = read_by(ground, reader, place)
-        assert answer.code == 0, (reader, answer.said)
-        paths = [name.removeprefix(f"{place}/") for name in answer.read]
-        kept = [path for path in paths if path in there and path.startswith(STORED)]
-        found[reader] = answer, tree(place), kept
-    return found
+COUNT = 2  # damages for each reader
+STORED = ("results/", "home/", "site/")  # what the laboratory wrote; all else is the user's
+MISSED = ("damaged", "cannot be read", "is missing", "edited", "left aside", "no table", "does not name", "is no ")
+NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
+COMPARED = "made = icl.compare('linear', ['softmax', 'ssa'], 'smoke', settings, seeds=2, where=where)\n"
+PYTHON = {
+    "icl.sweep": "run = icl.sweep('linear', 'ssa', 'smoke', settings, where=where); print(run.grid.csv(), run.history)",
+    "icl.compare": COMPARED + "print(made.table().to_csv(), made.effects().to_csv(), made.verdict)",
+    "icl.find": "run = icl.find(NAME, where=where); print(run.grid.csv(), run.history, run)",
+    "icl.load": "print(sum(float(p.detach().sum()) for p in icl.load(NAME, where=where).parameters()))",
+    "icl.list_runs": "print(icl.list_runs(where=where).to_csv())",
+    "icl.analyse": "made = icl.analyse('deviant', [icl.find(NAME, where=where)], factors=[1, 10], prompts=8)\n"
+    "print({name: grid.csv() for name, grid in made.grids.items()})",
+    "icl.heads": "made = icl.heads([icl.find(NAME, where=where)], prompts=8)\n"
+    "for name, grid in made.grids.items(): print(name, grid.csv())",
+    "icl.experiment": "print(icl.experiment('tiny', 'smoke', seeds=2, where=where))",
+    "icl.export": COMPARED + "print(icl.export(made.table(), 'csv'))",
+}
 
 
-def outcome(path: str, answer: Answer, now: dict[str, bytes], clean: Answer, before: dict[str, bytes]) -> str:
-    """How a reader took a damage: "same", "named", or what is wrong."""
-    if answer.code in (TRACEBACK, LATE) or "Traceback" in answer.said or answer.code not in (0, 1, 2):
-        return "traceback"
-    if answer.code:
-        told = [line for line in answer.err.splitlines() if line.startswith(("icl-lab: ", "Error: "))]
-        return "named" if told else "traceback"
-    changed = [name for name in apart(now, before) if not name.startswith(path)]
-    if answer.out == clean.out and not changed:
-        return "same"
-    if any(word in answer.said for word in MISSED):
-        return "named"
-    known = set(NUMBER.findall(clean.out)) | {
-        number for data in before.values() for number in NUMBER.findall(data.decode(errors="ignore"))
-    }
-    said = answer.out + "".join(now[name].decode(errors="ignore") for name in changed if name in now)
-    return "silent" if set(NUMBER.findall(said)) - known else "same"
+def python(code: str) -> Hook:
+    """The job of some lines of Python."""
+
+    def job() -> None:
+        import icl_lab as icl
+
+        where = icl.Where(results="results", progress=False)
+        settings = {**SMALL, **dict(word.split("=", 1) for word in CELLS if "=" in word)}
+        try:
+            exec(code, {"icl": icl, "where": where, "settings": settings})
+        except icl.LabError as error:
+            raise SystemExit(f"icl-lab: {error}") from error
+
+    return job
 
 
-def pairs(whole) -> list[tuple[str, str, str]]:
-    """Each reader with each kind of file that it reads and each kind of damage; files are drawn.
+def read_by(ground: Ground, reader: str, place: Path, *before: Hook) -> Answer:
+    """Lets a command or some Python read."""
+    if reader in READERS:
+        return ground.ask(READERS[reader], place, *before)
+    (run,) = place.glob("results/runs/linear/ssa/smoke-*")
+    return ask(python(PYTHON[reader].replace("NAME", f"'linear/ssa/{run.name}'")), place, [_quick, *before])
 
-    In a drawn order, in which readers take turns by the time that each takes.
-    """
-    rng, found, turns = random.Random(0), [], Counter()
-    for reader, (_, _, paths) in whole.items():
-        kinds = {}
-        for path in paths:
+
+@dataclass(frozen=True)
+class Clean:
+    """What a reader says and leaves where nothing is damaged, and the files that it reads, by their kind."""
+
+    answer: Answer
+    files: dict[str, bytes]
+    kinds: dict[str, list[str]]
+
+    def outcome(self, path: str, answer: Answer, now: dict[str, bytes]) -> str:
+        """How the reader took a damage: "same", "named", "silent", or what is wrong with its complaint."""
+        if (wrong := answer.wrong()) or answer.code:
+            return wrong or "named"
+        changed = [name for name in apart(now, self.files) if not name.startswith(path)]
+        if answer.out == self.answer.out and not changed:
+            return "same"
+        if any(word in answer.out + answer.err for word in MISSED):
+            return "named"
+        texts = [self.answer.out, *(data.decode(errors="ignore") for data in self.files.values())]
+        known = {number for text in texts for number in NUMBER.findall(text)}
+        said = answer.out + "".join(now[name].decode(errors="ignore") for name in changed if name in now)
+        return "silent" if set(NUMBER.findall(said)) - known else "same"
+
+
+@cache
+def clean(ground: Ground, reader: str) -> Clean:
+    place = ground.copy(ground.stored)
+    there, answer, kinds = tree(place), read_by(ground, reader, place), {}
+    assert answer.code == 0, (reader, answer.err)
+    for path in (name.removeprefix(f"{place}/") for name in answer.read):
+        if path in there and path.startswith(STORED):
             kinds.setdefault(kind_of(path), []).append(path)
-        found += [(reader, rng.choice(own), how) for own in kinds.values() for how in KINDS]
-    rng.shuffle(found)
-    timed = []
-    for number, each in enumerate(found):
-        turns[each[0]] += 1
-        timed.append((turns[each[0]] * whole[each[0]][0].seconds, number))
-    return [found[number] for _, number in sorted(timed)]
+    return Clean(answer, tree(place), kinds)
 
 
-def test_no_damage_is_taken_for_right(ground, whole):
-    tally, rng = Tally(), random.Random(1)
-    for reader, path, how in pairs(whole)[PART::PARTS]:
-        if tally.done["damaged"] == COUNT:
-            break
-        clean, before, _ = whole[reader]
-        place = ground.copy(stored=True)
-        changed, faults = damage(place, path, how, rng)
-        if not changed:
-            continue
-        answer = read_by(ground, reader, place, *faults)
-        restored(place, path)
-        found = outcome(path, answer, tree(place), clean, before)
-        bad = found if found in ("silent", "traceback") else ""
-        tally.count(
-            "damaged", kind_of(path), f"{how}, {reader}", bad, f"{path}\n{answer.out[-600:]}\n{answer.err[-1200:]}"
-        )
-    tally.write(f"damages-{PART}")
-    assert tally.done["damaged"] == COUNT
-    assert not tally.faults
+def kind_of(path: str) -> str:
+    """The kind of a stored file: its name where there are many of it, else its ending, and what it belongs to."""
+    top = path.split("/")[1] if path.startswith("results/") else path.split("/")[0]
+    part = top if top in ("runs", "home", "site") else "study"
+    name = Path(path).name
+    return f"{part}/{name if part in ('runs', 'home') and 'weights' not in path else Path(path).suffix or name}"
 
 
-def test_a_damaged_number_that_is_printed_is_told():
-    clean, before = Answer(0, "error 0.25\n", "", 0.0), {"results/a.csv": b"0.25"}
-    read = lambda code, out, err: outcome("results/a.csv", Answer(code, out, err, 0.0), before, clean, before)  # noqa: E731
-    assert read(0, "error 0.35\n", "") == "silent"
-    assert read(0, "error 0.35\n", "results/a.csv is damaged") == "named"
-    assert read(0, "error 0.25\n", "") == "same"
-    assert read(1, "", "icl-lab: results/a.csv is damaged.\n") == "named"
-    assert read(1, "", "") == "traceback"
-    assert read(TRACEBACK, "", "") == "traceback"
+def sealed(path: str, how: str) -> bool:
+    """True where ``verify`` has to find a damage. Weights may be removed: they are trained again."""
+    ours = path.startswith("results/") and Path(path).suffix in (".csv", ".json", ".safetensors")
+    return ours and not (how == "removed" and path.endswith("model.safetensors"))
 
 
-def test_every_command_that_writes_a_study_is_read_again():
-    assert {name.removesuffix(" again") for name in READERS if name.endswith(" again")} <= set(FROM_NOTHING)
+def taken(ground: Ground, reader: str, path: str, how: str, rng) -> tuple[str, str]:
+    """Damages a file and lets it be read, and by ``verify`` too; returns how each took it."""
+    unharmed, whole, place = clean(ground, "verify").answer, clean(ground, reader), ground.copy(ground.stored)
+    file = place / path
+    changed, hooks = damage(file, how, rng, [each for each in place.rglob(file.name) if each.is_file()])
+    if not changed:
+        return "same", "same"
+    found = ground.ask(["verify"], place, *hooks) if sealed(path, how) else Answer(0)
+    answer = read_by(ground, reader, place, *hooks)
+    if file.is_dir():
+        shutil.rmtree(file)
+    verified = "silent" if found.out == unharmed.out else "named"
+    return whole.outcome(path, answer, tree(place)), found.wrong() or verified
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("reader", [*READERS, *PYTHON])
+def test_no_damage_is_taken_for_right(ground, reader):
+    kinds, wrong = clean(ground, reader).kinds, []
+    for (kind, how), rng in share([(kind, how) for kind in kinds for how in (*DAMAGES, *IN_PLACE)], reader, COUNT):
+        path = rng.choice(kinds[kind])
+        ends = taken(ground, reader, path, how, rng)
+        if not set(ends) <= {"same", "named"}:
+            wrong.append((path, how, *ends))
+    assert wrong == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "check", "reader", "kind", "by"),
+    [
+        (manifest, "check", "export (run)", "runs/grid.csv", 0),
+        (study_folder, "verify", "export (table)", "study/.csv", 1),
+    ],
+)
+def test_damage_that_nothing_checks_is_silent(ground, monkeypatch, module, check, reader, kind, by):
+    (path, *_) = clean(ground, reader).kinds[kind]
+    read = lambda: {taken(ground, reader, path, "one digit", rng)[by] for _, rng in share([0], reader, 3)}  # noqa: E731
+    assert read() == {"named"}
+    monkeypatch.setattr(module, check, lambda *_: None)
+    assert "silent" in read()
+
+
+def test_how_a_damage_is_taken_is_told_apart():
+    read = Clean(Answer(0, "error 0.25\n"), {"results/a.csv": b"0.25"}, {}).outcome
+    took = lambda *given: read("results/a.csv", Answer(*given), {"results/a.csv": b"0.25"})  # noqa: E731
+    assert took(0, "error 0.35\n") == "silent"
+    assert took(0, "error 0.35\n", "results/a.csv is damaged") == "named"
+    assert took(0, "error 0.25\n") == "same"
+    assert took(1, "", "icl-lab: results/a.csv is damaged.\n") == "named"
+    assert took(1).startswith("exit code 1 with 0 lines")
