@@ -456,7 +456,7 @@ class _Builder:
         tensors = load(data)
         if not set(tensors) <= set(LAST):
             raise ValueError("other parameters than the tables are made for")
-        layout["bounds:"] = [self._size("bounds"), 1, {name: list(tensors[name].shape) for name in tensors}]
+        layout["bounds:"] = [self._size("bounds"), 1, {name: list(tensors[name].shape) for name in sorted(tensors)}]
         self._append("bounds", {"key": key} | {name.replace(".", "_"): x.reshape(-1) for name, x in tensors.items()})
 
 

@@ -89,7 +89,7 @@ def refuses(resume, folder, *given):
 def test_a_run_that_goes_on_wrongly_is_found(ground, monkeypatch, planted, found):
     whole, resume = undisturbed(ground, "train"), checkpoints.resume
     monkeypatch.setattr(checkpoints, "resume", lambda *given: planted(resume, *given))
-    faults = share(["killed at a write"], "train", 4)
+    faults = share(["SIGTERM"], "train", 4)
     assert any(found in each for each in disturbed(ground, "train", faults, whole))
 
 
