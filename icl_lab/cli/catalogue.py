@@ -1,5 +1,6 @@
 """Catalogue of what can be named: tasks, normalizers, positions and presets, as lines for a terminal and as tables."""
 
+import re
 from collections.abc import Iterable
 
 from icl_lab import markdown as md
@@ -14,6 +15,7 @@ KINDS: dict[str, list[Registry]] = {
     "normalizers": [normalizers.registry, normalizers.wrappers],
     "positions": [positions.registry],
 }
+SOURCE = "source (arXiv)"  # column of a table
 HEADS = 8  # of the normalizers whose parameters are counted
 # Traits in words, and as marks: a column of a table has no room for words.
 TRAITS = {
@@ -62,10 +64,19 @@ def parts(what: str) -> list[str]:
         for entry in registry.entries(outside=False):
             name, formula = f"`{entry.name}{_options(registry, entry.name)}`", f"`{entry.formula}`".replace("``", "")
             rule = _rule(registry, entry.name) if more else None
-            about = [_learned(rule), " ".join(_traits(rule, 1))] if rule else []
-            rows.append([name, entry.line, formula, *about, entry.paper])
-    lines = md.table(["name", "what it is", "formula", *more, "source"], rows)
+            about = [_learned(rule), "".join(_traits(rule, 1))] if rule else []
+            rows.append([name, entry.line, formula, *about, source(entry.paper)])
+    lines = md.table(["name", "what it is", "formula", *more, SOURCE], rows)
     return [*lines, "", LEGEND] if more else lines
+
+
+def source(paper: str) -> str:
+    """Return the arXiv numbers of a source, with what is read there; a source without them as it is.
+
+    >>> source("Naim et al. 2025, arXiv 2508.14685, Eq. 2 and Table 1; Garg et al. 2022, arXiv 2208.01066 (dim=20)")
+    '2508.14685, Eq. 2 and Table 1; 2208.01066 (dim=20)'
+    """
+    return "; ".join(re.findall(r"arXiv (\d{4}\.\d{5}(?:[^;()]|\([^;]*\))*)", paper)) or paper
 
 
 def presets() -> list[str]:

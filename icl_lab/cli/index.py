@@ -20,6 +20,7 @@ from icl_lab.runs import extras
 from icl_lab.runs.store import Store
 
 FINDINGS = Path("results/findings.md")
+CLAUSE = 5  # words from which on the beginning of a title says enough
 
 
 def pages(root: Path) -> list[Path]:
@@ -63,12 +64,15 @@ def _extras() -> list[str]:
 
 
 def _experiments(root: Path) -> list[str]:
-    """One row a file of ``experiments/``."""
+    """One row per file of ``experiments/``: the first clause of its title, its source, and how many variants it has."""
     rows = []
     for name in experiment.names(root / "experiments"):
         one = experiment.load(name, root / "experiments")
-        rows.append([f"`{name}`", one.title, f"`{one.task}`", one.analysis, str(len(one.claims)), one.paper])
-    return md.table(["experiment", "what it asks", "task", "analysis", "claims", "source"], rows)
+        clause = re.split(r"(?<=\?) |: ", one.title)[0]
+        question = clause if len(clause.split()) >= CLAUSE else one.title
+        where = re.match(r"[\d.]+(, (Table|Figure|Section|Appendix)[^;]*)?|[^,;:]*", catalogue.source(one.paper))
+        rows.append([f"`{name}`", question, where[0] if where else "", str(len(one.variants))])
+    return md.table(["experiment", "question", catalogue.SOURCE, "variants"], rows)
 
 
 def _commands(root: Path) -> list[str]:
