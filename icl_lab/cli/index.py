@@ -118,7 +118,7 @@ def _analyses() -> list[str]:
             part = analyses.registry.part(name)
             options = ", ".join(f"`--{field.name}`" for field in dataclasses.fields(part))
             rows.append([f"`{name}`", (part.__doc__ or "").partition("\n")[0], options])
-    return md.table(["analysis", "what it does", "its own options"], rows)
+    return md.table(["analysis", "what it does", "options"], rows)
 
 
 def _committed(root: Path) -> Store:
