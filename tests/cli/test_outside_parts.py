@@ -16,7 +16,7 @@ from icl_lab.runs.spec import resolve
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "outside-parts.md").read_text()
+PAGE = (ROOT / "docs" / "add-a-normalizer.md").read_text()
 SQUARE = PAGE.split("```python\n")[1].partition("```")[0]  # as printed
 WRONG = SQUARE.replace(
     "    def warp(self, z: Tensor, n: Tensor) -> Tensor:", "    def warp(self, z, n):\n        n = len(z)"

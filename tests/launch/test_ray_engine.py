@@ -143,7 +143,7 @@ def test_files_travel_so_that_the_manifest_comes_last(tmp_path):
 @pytest.mark.usefixtures("own_parts")
 @pytest.mark.parametrize("name", ["mine.py", "mine"])
 def test_parts_from_outside_are_sent_along(tmp_path, name):
-    page = (ROOT / "docs" / "outside-parts.md").read_text()
+    page = (ROOT / "docs" / "add-a-normalizer.md").read_text()
     place = tmp_path / name if name.endswith(".py") else tmp_path / name / "__init__.py"
     place.parent.mkdir(exist_ok=True)
     place.write_text(page.split("```python\n")[1].partition("```")[0])
