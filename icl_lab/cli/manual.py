@@ -56,10 +56,10 @@ def _short(words: str) -> str:
 def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its full name, sorted, a group's own commands after it."""
     for name in sorted(group.commands):
-        command = group.commands[name]
-        if isinstance(command, DeferredAnalysis):
+        if isinstance(group.commands[name], DeferredAnalysis):
             continue
-        yield f"{path} {name}", loaded(command)
+        command = loaded(group.commands[name])
+        yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from _walk(command, f"{path} {name}")
 

@@ -1,13 +1,18 @@
 """The pages that are written from docstrings and commands, and the command that writes them."""
 
 import re
+from pathlib import Path
 
 import click
 import pytest
 
+from icl_lab import analyses
 from icl_lab.cli import catalogue, index
+from icl_lab.cli.main import cli
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
+
+ROOT = Path(__file__).parents[2]
 
 STALE = "before\n<!-- index presets -->\nold\n<!-- end -->\nafter\n"
 
@@ -68,7 +73,8 @@ def program():
 @program.command()
 @click.argument("what")
 @click.option("--kind", type=click.Choice(["one", "two"]), default="one", show_default=True, help="A <kind>.")
-def first(what, kind):
+@click.option("--size", type=click.IntRange(1, 9), default=1, show_default=True, help="Its size.")
+def first(what, kind, size):
     """Do the first thing."""
 
 
@@ -86,17 +92,36 @@ def test_the_manual_has_arguments_options_and_inner_commands():
     text = "\n".join(manual(program, "tool"))
     assert re.findall(r"^## `(.*)`", text, flags=re.MULTILINE) == ["first", "many", "many inner"]
     assert "Usage: `tool first [OPTIONS] WHAT`" in text
-    assert "| `--kind [one\\|two]` | A &lt;kind>. [default: one] |" in text
+    assert "* `--kind [one|two]`: A &lt;kind>. [default: one]\n" in text
+    assert "* `--size NUMBER`: Its size. [default: 1]\n" in text
     assert "Do the first thing." in text
     assert "--help" not in text
 
 
 def test_an_option_of_many_commands_is_explained_once():
     group = click.Group()
-    for name in "abcd":
-        options = [click.Option(["--size"], help="Of all."), click.Option([f"--only-{name}"], help="Of one.")]
+    for name in "abcdefg":
+        shared = ["--size", "--seed", *(["--name"] if name < "e" else [])]
+        options = [click.Option([each], help="Of many.") for each in (*shared, f"--only-{name}")]
         group.add_command(click.Command(name, params=options, help="Do it."))
     text = "\n".join(manual(group, "tool"))
-    assert text.count("| `--size TEXT` | Of all. |") == 1
-    assert text.count("As above: `--size`.") == 4
-    assert "| `--only-c TEXT` | Of one. |" in text.partition("## `c`")[2].partition("## `d`")[0]
+    assert text.count("* `--size TEXT`: Of many.") == 1
+    assert text.count("As above: all.") == 4
+    assert text.count("As above: all but `--name`.") == 3
+    assert "* `--only-c TEXT`: Of many." in text.partition("## `c`")[2].partition("## `d`")[0]
+
+
+def test_subcommands_are_written_and_analyses_are_not():
+    sections = re.findall(r"^## `(.*)`", "\n".join(manual(cli, "icl-lab")), flags=re.MULTILINE)
+    assert "evidence add" in sections
+    assert not {*analyses.names()} & {*sections}
+    assert {*cli.commands} - {*analyses.names()} <= {*sections}
+
+
+def test_experiments_have_a_clause_and_a_source():
+    (row,) = [row for row in index.BLOCKS["experiments"](ROOT) if row.startswith("| `ssa-table1` |")]
+    assert re.fullmatch(
+        r"\| `ssa-table1` \| Which rule follows functions far from training\? \| 2508.14685, Table 1 \| \d+ \|", row
+    )
+    (short,) = [row for row in index.BLOCKS["experiments"](ROOT) if row.startswith("| `ssa-depth` |")]
+    assert "Depth:" in short
