@@ -20,7 +20,6 @@ from icl_lab.runs import extras
 from icl_lab.runs.store import Store
 
 FINDINGS = Path("results/findings.md")
-CLAUSE = 5  # words from which on the beginning of a title says enough
 
 
 def pages(root: Path) -> list[Path]:
@@ -68,10 +67,9 @@ def _experiments(root: Path) -> list[str]:
     rows = []
     for name in experiment.names(root / "experiments"):
         one = experiment.load(name, root / "experiments")
-        clause = re.split(r"(?<=\?) |: ", one.title)[0]
-        question = clause if len(clause.split()) >= CLAUSE else one.title
-        where = re.match(r"[\d.]+(, (Table|Figure|Section|Appendix)[^;]*)?|[^,;:]*", catalogue.source(one.paper))
-        rows.append([f"`{name}`", question, where[0] if where else "", str(len(one.variants))])
+        question = re.findall(r"(?:\S+ ){4,}?\S+?(?:\?(?= )|(?=: ))|.+", one.title)[0]  # of five words or more
+        source = re.split(r"; |:|, (?!Table|Figure|Section|Appendix)", catalogue.source(one.paper))[0]
+        rows.append([f"`{name}`", question, source, str(len(one.variants))])
     return md.table(["experiment", "question", catalogue.SOURCE, "variants"], rows)
 
 

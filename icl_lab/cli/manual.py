@@ -20,37 +20,32 @@ def manual(root: click.Group, program: str) -> list[str]:
     sections = {name: (command, _rows(command, name)) for name, command in _walk(root, program)}
     counts = Counter(row for _, rows in sections.values() for row in rows)
     shared = [row for row, count in counts.items() if count >= MANY]
-    lines = ["## Options of many commands", "", *_list(shared)]
+    lines = ["## Options of many commands", "", *shared]
     for name, (command, rows) in sections.items():
         usage = " ".join([name, *command.collect_usage_pieces(click.Context(command, info_name=name))])
-        about = _plain((command.help or "").replace("\b\n", "").strip())  # a mark that forbids click to wrap lines
+        about = (command.help or "").replace("\b\n", "").strip().replace("<", "&lt;")  # \b forbids click to wrap lines
         lines += ["", f"## `{name.removeprefix(program + ' ')}`", "", about]
         lines += ["", f"Usage: `{usage}`"] if usage != f"{name} [OPTIONS]" else []
-        own = [row for row in rows if row not in shared and row[1]]
-        lines += ["", *_list(own)] if own else []
-        taken = [row for row in shared if row in rows]
-        others = taken if len(taken) < len(shared) - len(taken) else [row for row in shared if row not in rows]
-        names = ", ".join(f"`{row[0].split()[0].strip(',')}`" for row in others)
-        if taken:
-            lines += ["", f"As above: {names}." if others is taken else f"As above: all{names and ' but '}{names}."]
+        own = [row for row in rows if row not in shared]
+        lines += ["", *own] if own else []
+        taken, missing = ([row for row in shared if (row in rows) == there] for there in (True, False))
+        others = ", ".join(f"`{re.findall('[^ `*,]+', row)[0]}`" for row in min(taken, missing, key=len))
+        but = f"all{others and ' but '}" if len(missing) < len(taken) else ""
+        lines += ["", f"As above: {but}{others}."] if taken else []
     return lines
 
 
-def _list(rows: list[tuple[str, str]]) -> list[str]:
-    return [f"* `{names}`: {words}" for names, words in rows]
-
-
-def _rows(command: click.Command, name: str) -> list[tuple[str, str]]:
-    """Return names and help of the options of a command; every command has --help."""
+def _rows(command: click.Command, name: str) -> list[str]:
+    """Return the options of a command as items of a list; every command has --help."""
     context = click.Context(command, info_name=name)
     records = [record for option in command.get_params(context) if (record := option.get_help_record(context))]
-    return [(_short(names), _plain(_short(words))) for names, words in records if "--help" not in names]
+    return [f"* `{_short(names)}`: {_short(words)}" for names, words in records if words and "--help" not in names]
 
 
 def _short(words: str) -> str:
     """Text in one line without the ranges of numbers, which the commands themselves name where one is left."""
     words = re.sub(r"(INTEGER|FLOAT) RANGE", "NUMBER", " ".join(words.split()))
-    return re.sub(r"(; | ?\[)[\w.]*<?=?x?<=?[\w.<=]+\]", lambda match: "]" if match[1] == "; " else "", words)
+    return re.sub(r"; [\w.]*<?=?x?<=?[\w.<=]+(?=\])| ?\[[\w.]*<?=?x?<=?[\w.<=]+\]", "", words).replace("<", "&lt;")
 
 
 def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -62,8 +57,3 @@ def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from _walk(command, f"{path} {name}")
-
-
-def _plain(words: str) -> str:
-    """Text in which nothing is taken for HTML."""
-    return words.replace("<", "&lt;")
