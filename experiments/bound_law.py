@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 
 from icl_lab import markdown as md
 from icl_lab import published, tasks
-from icl_lab.analyses.boundary.answers import training_labels
+from icl_lab.analyses.boundary.bounds import training_labels
 from icl_lab.evidence.archive import Archive
 from icl_lab.figures import base, bounds
 from icl_lab.grid import model_name

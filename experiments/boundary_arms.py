@@ -16,8 +16,8 @@ from bound_law import PAGE, evidence, filled_page
 
 from icl_lab import markdown as md
 from icl_lab.analyses import frame
-from icl_lab.analyses.boundary import answers
-from icl_lab.analyses.boundary.answers import Model, bound_and_largest
+from icl_lab.analyses.boundary import bounds
+from icl_lab.analyses.boundary.bounds import Model, bound_and_largest
 from icl_lab.analyses.findings import StoredGrids
 from icl_lab.grid import Grid, model_name
 from icl_lab.papers import experiment as experiments
@@ -188,9 +188,9 @@ def _asked(store: Store) -> dict[tuple[str, int], Model]:
     analysis, known = frame.build("boundary", {}), {}
     for place, study in folders.of_kind("boundary", store).items():
         found = folders.stored(analysis, place)
-        if not isinstance(found, StoredGrids) or not answers.bounded(found):
+        if not isinstance(found, StoredGrids) or not bounds.bounded(found):
             continue
-        kept = answers.kept(found)
+        kept = bounds.kept(found)
         for run in [each for each in study.runs if not each.swap]:
             if numbers := kept.get(run.label, {}).get(run.seed):
                 known[run.spec, run.seed] = numbers

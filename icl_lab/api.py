@@ -135,7 +135,7 @@ def analyse(
     ...     sorted(answer.grids), answer.figures
     (['fading', 'rows'], ['theory'])
     """
-    from icl_lab.analyses import frame, page
+    from icl_lab.analyses import frame, publish
     from icl_lab.launch import study
     from icl_lab.launch.question import command_of, option
     from icl_lab.notebook.answer import Answer
@@ -151,7 +151,7 @@ def analyse(
         asked = plan.runs(where.store())
     with where.session(command_of(question, analysis, asked, where)) as lab:
         made = study.analyse(question, analysis, asked, lab, where)
-    return Answer(question, made.asked, made, page.titled(analysis, asked[0].spec))
+    return Answer(question, made.asked, made, publish.titled(analysis, asked[0].spec))
 
 
 @checked

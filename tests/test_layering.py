@@ -49,15 +49,9 @@ BASES = {
     },
     "normalizers": {"base", "second_order", "starts"},
     "analyses": {
-        "along_length",
-        "answer_positions",
         "attention_rows",
-        "base",
-        "factors",
         "findings",
         "frame",
-        "options",
-        "page",
         "runner",
     },
 }

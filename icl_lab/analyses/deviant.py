@@ -14,9 +14,8 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab import published, tasks
-from icl_lab.analyses import per_prompt, registry
-from icl_lab.analyses.factors import check_factors, factors_of
-from icl_lab.analyses.findings import cell
+from icl_lab.analyses import registry
+from icl_lab.analyses.findings import cell, check_factors, factors_of
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.comparison.statistics import paired
 from icl_lab.errors import BadValue
@@ -99,7 +98,7 @@ class Deviant(Analysis):
                 where = {"attn": name, "position": min(at), "factor": factor}
                 metrics = suite.disturbed(before, after, disturbed, at)
                 cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
-                single += per_prompt.rows(trained.run.seed, where, metrics)
+                single += trained.of_prompts(where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append(cell("recovery", felt, len(after), **where))
                 for index, values in enumerate(after.unbind(1)):

@@ -20,7 +20,7 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import known
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import shares as pictures
@@ -74,6 +74,10 @@ class Equivariance(Analysis):
     title: ClassVar[str] = "answers to multiplied labels, part by part"
     usual_task: ClassVar[str] = "linear"
     error_metrics: ClassVar[Sequence[str]] = ("error",)
+    metrics: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
+        (*ERRORS, *PARTS, *(f"all-but-{part}" for part in PARTS), "all"), ("equivariance", "scale")
+    )
+    constants: ClassVar[bool] = True
 
     scales: tuple[float, ...] = option(
         (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0), "What labels are multiplied by.", least=1e-6, most=1e6
@@ -168,29 +172,17 @@ class Equivariance(Analysis):
         """Ratios of errors, differences of shares."""
         return "log-ratio" if (metric or "failure") in ERRORS else "difference"
 
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """The cells at the scales named, of ``failure`` unless another metric is; None for a number as a share.
+    def constant(self, of: str, metric: str) -> float | None:
+        """As declared, for shares; errors have references."""
+        return None if (metric or "failure") in ERRORS else super().constant(of, metric)
 
-        Raises ``KeyError`` where there are none, and ``Undefined`` where answers are equivariant.
-        """
-        metric = metric or "failure"
-        if metric not in ERRORS and constant(of) is not None:
-            return None
-        if "scale" not in cells:
-            raise KeyError("a claim about multiplied labels names their scales: cells = { scale = [10] }")
-        own = found.own("equivariance", of, seed).where(metric=metric, **cells)
-        if own.frame["value"].isna().any() or (metric in ERRORS and (own.frame["value"] <= 0).any()):
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+        """As declared; raises ``Undefined`` where answers are equivariant."""
+        own = self.declared_cells(found, of, cells, metric, seed)
+        values = own.frame["value"]
+        if values.isna().any() or ((metric or "failure") in ERRORS and (values <= 0).any()):
             raise Undefined("answers are equivariant there, so that there is no failure to compare or to share out")
         return own
-
-    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The mean of the cells, or their mean logarithm for errors; ``reference:0.25`` is that number as a share."""
-        number = self.cells_of(found, of, cells, metric, seed) is None
-        return cast(float, constant(of)) if number else super().value(found, of, cells, metric, seed)
-
-    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        number = self.cells_of(found, of, cells, metric, seed) is None
-        return 0.0 if number else super().prompts_error(found, of, cells, metric, seed)
 
 
 def scales_with_labels(task: Task) -> bool:

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+import numpy as np
+from torch import Tensor
+
 from icl_lab import tasks
+from icl_lab.comparison.given import Array
+from icl_lab.comparison.statistics import resampled
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
+from icl_lab.parts.option_values import GREATEST
+from icl_lab.parts.registry import require
 from icl_lab.pipeline import subject
-from icl_lab.runs.measure import Subject, TestSpec, draw
+from icl_lab.runs.measure import Subject, TestSpec, draw, influences
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, change, check
@@ -20,6 +27,9 @@ from icl_lab.tasks.base import Prompt, Task
 Row = Mapping[str, object]  # a column of a grid -> its value
 Rows = Mapping[str, Sequence[Row]]  # a grid's name -> its rows
 Curves = list[list[tuple[float, float]]]  # of one normalizer, each a list of points
+FACTORS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # of a number that grows
+SEEDS = 5  # the prompts of the first training seeds are kept and represent those of all: tables stay small
+DIGITS = 5  # of a kept contribution of a prompt
 
 
 def cell(metric: str, value: float | None, count: int = 1, **where: object) -> Row:
@@ -69,6 +79,21 @@ class TrainedModel:
             found |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
         return found
 
+    def of_prompts(self, where: Row, metrics: Mapping[str, Tensor]) -> list[Row]:
+        """Return metrics, (b) or (b g), NaN where a prompt does not count, as rows of the grid ``prompts``.
+
+        A row is the contribution of one prompt: the mean over the rows of a metric is the value of its cell. No rows
+        from the sixth training seed on.
+        """
+        if self.run.seed >= SEEDS:
+            return []
+        known = {metric: influences(values).tolist() for metric, values in metrics.items()}
+        return [
+            {**where, **cell(metric, float(f"{value:.{DIGITS}g}"), prompt=prompt)}
+            for metric, values in known.items()
+            for prompt, value in enumerate(values)
+        ]
+
     def labelled(self, rows: Iterable[Row]) -> list[Row]:
         """Returns rows with the labels of the run; a row that names its own label, such as ``attn``, keeps it."""
         return [{**self.run.labels, "attn": self.label, **row} for row in rows]
@@ -89,6 +114,36 @@ def check_drawn(spec: RunSpec, length: int) -> None:
     """Raises ``BadValue`` where a prompt of this length cannot be drawn, or the position code has none so long."""
     check_lengths(spec, [length])
     drawn(spec, 1, length, {})
+
+
+def check_factors(factors: Iterable[float]) -> None:
+    """Raises ``BadValue`` on a factor that is no finite number above 0: 0 or a negative one would change a sign."""
+    for factor in factors:
+        require(0 < factor < math.inf, "a factor must be finite and > 0", f"{factor:g}")
+        require(factor <= GREATEST, f"a factor must be at most {GREATEST:g}", f"{factor:g}")
+
+
+def check_growth(factors: Iterable[float]) -> None:
+    """Raises ``BadValue`` as ``check_factors``, and where no factor but 1 is named."""
+    named = set(factors)
+    check_factors(named)
+    require(bool(named - {1.0}), "a number grows by factors other than 1", "none")
+
+
+def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:
+    """Returns the factors in ascending order, each once, and 1 among them: the undisturbed prompt.
+
+    >>> with_undisturbed((100, 10, 100))
+    (1.0, 10.0, 100.0)
+    """
+    return tuple(sorted({1.0, *map(float, factors)}))
+
+
+def factors_of(cells: Mapping[str, Sequence[float]]) -> list[float]:
+    """Returns the factors in the cells of a claim; raises ``KeyError`` where it names none."""
+    if "factor" not in cells:
+        raise KeyError("a claim about a number that is multiplied names its factors: cells = { factor = [100] }")
+    return list(cells["factor"])
 
 
 def known(values: Iterable[float]) -> list[float]:
@@ -141,6 +196,34 @@ class StoredGrids:
     def mean(self, name: str, **where: object) -> float:
         """Returns the mean of cells of a grid, over seeds and whatever else is left."""
         return fmean(float(value) for value in self[name].where(**where).frame["value"])
+
+    def rows(
+        self,
+        name: str,
+        along: str,
+        write: Callable[[list[float]], str],
+        labels: Sequence[str] | None = None,
+        **where: object,
+    ) -> list[list[str]]:
+        """Return a row of a table for each normalizer (or of ``labels``): its values at each value of an axis."""
+        values, places = self[name].where(**where).by("attn", along), self[name].values(along)
+        chosen = self.rules if labels is None else labels
+        return [[f"`{label}`", *(write(values.get((label, at), [])) for at in places)] for label in chosen]
+
+    def on_resamples(self, cells: Grid, *, logarithm: bool = False) -> Array | None:
+        """Return the mean of some cells, or of their logarithms, on the prompts asked and on resamples of them.
+
+        (1 + resamples); None where the prompts of one cell are not kept.
+        """
+        if "prompts" not in self.grids:
+            return None
+        labels = ["attn", "seed", "metric", *(axis for axis in self["prompts"].axes if axis != "prompt")]
+        kept = self["prompts"].by(*labels)
+        chosen = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
+        if any(each not in kept for each in chosen):
+            return None
+        means = resampled([kept[each] for each in chosen], seed=0)
+        return np.asarray((np.log(means) if logarithm else means).mean(axis=1))
 
     def own(self, name: str, of: str, seed: int) -> Grid:
         """Returns the rows of a label and seed in a grid; a reference was asked once, beside the first model."""

@@ -1,56 +1,274 @@
-"""Analyses that make grids: one question to trained models, asked the same way of every one of them.
+"""Base of all analyses: one question to trained models, asked the same way of every one of them.
 
-A subclass is a frozen dataclass, announced by ``@registry.add("name")`` in a file of its own. Its fields are its
-options: on the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It says
-what to measure in one model, how to show what was found, and which number a claim is about. The rest is the same for
-all: labels and CSV files are here, ``runner.py`` trains what is missing and asks, ``publish.py`` writes the folder.
+A subclass of ``Analysis`` is a frozen dataclass, announced by ``@registry.add("name")``. Its fields are its options: on
+the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It measures one model
+and declares the rest: the axes of its grids, the metrics that tables and pictures show, the cells that a claim reads.
+Files, tables, pictures and values follow from these unless it says otherwise. ``runner.py`` trains missing models and
+asks, ``publish.py`` writes the folder.
 """
 
 import dataclasses
 import math
+import types
 import typing
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import msgspec
+import numpy as np
 
+from icl_lab import markdown as md
 from icl_lab import tasks
-from icl_lab.analyses import per_prompt, registry
-from icl_lab.analyses.base import AnalysisOf as AnalysisOf  # analyses find all they need here
-from icl_lab.analyses.base import AnyAnalysis as AnyAnalysis
-from icl_lab.analyses.base import Cells as Cells
-from icl_lab.analyses.base import constant as constant
-from icl_lab.analyses.findings import Curves as Curves
+from icl_lab.analyses import registry
+from icl_lab.analyses.findings import Curves as Curves  # plugins find all they need here
 from icl_lab.analyses.findings import Findings as Findings
 from icl_lab.analyses.findings import Row as Row
 from icl_lab.analyses.findings import Rows as Rows
 from icl_lab.analyses.findings import StoredGrids as StoredGrids
 from icl_lab.analyses.findings import TrainedModel as TrainedModel
-from icl_lab.analyses.options import option as option
+from icl_lab.analyses.findings import known, known_median
 from icl_lab.comparison.given import Array
-from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.comparison.statistics import RESAMPLES, Scale
+from icl_lab.errors import BadValue, Undefined, UnknownOption
 from icl_lab.files import present
 from icl_lab.grid import Grid
+from icl_lab.parts.option_values import GREATEST
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.summary import training_cell
+from icl_lab.tasks.base import Task
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+M = TypeVar("M")  # measured in one model
+S = TypeVar("S")  # read from the folder of an analysis; claims are judged from it
+F = TypeVar("F")  # found in all models; tables and figures are made from it
 G = TypeVar("G", bound=Findings)
+Cells = Mapping[str, Sequence[float]]  # an axis -> the values that a claim names
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
+WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
+VALUES = 1000  # of one option: each is measured by itself
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    names: Sequence[str] = (),
+    later: bool = False,
+) -> Any:
+    """Declare a field that is an option: its default, its help, its least and greatest value, and further names.
+
+    One that came ``later`` is not recorded where it has its default: studies from before it ask the same question.
+    """
+    about = {"help": help, "least": least, "most": most, "names": tuple(names), "later": later}
+    return dataclasses.field(default=default, metadata=about)
+
+
+def kind_of(hint: object) -> tuple[type, bool]:
+    """Return the type of one value of an option, and whether there may be several.
+
+    >>> kind_of(tuple[float, ...]), kind_of(int | None)
+    ((<class 'float'>, True), (<class 'int'>, False))
+    """
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return next(kind for kind in typing.get_args(hint) if kind is not type(None)), False
+    return cast(type, hint), False
+
+
+def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
+    """Return the least and the greatest value of an option of numbers, those of its kind where it names none."""
+    usual = (-WHOLES, WHOLES) if kind is int else (-GREATEST, GREATEST)
+    found = (field.metadata.get(name) for name in ("least", "most"))
+    least, most = (bound if declared is None else declared for declared, bound in zip(found, usual, strict=True))
+    return least, most
+
+
+class AnalysisOf(ABC, Generic[M, S, F]):
+    """A question to trained models, generic in its measurements (M), stored numbers (S) and findings (F).
+
+    Most analyses make grids and inherit from ``Analysis``. Claims in ``experiments/*.toml`` are about its numbers;
+    there ``of`` is a label or a reference, ``metric`` is empty for the usual one, ``seed`` a training seed.
+    """
+
+    registered: ClassVar[str] = ""  # the name, which ``registry.add`` fills in
+    grids: ClassVar[Mapping[str, Sequence[str]]]  # each grid that it makes (a CSV file) -> the axes of the grid
+    title: ClassVar[str]  # of its figures and its page, after task and preset
+    usual_rules: ClassVar[Sequence[str]] = ()  # asked where the command names none
+    usual_task: ClassVar[str] = ""  # asked where the command names none; empty: that of all commands
+    most: ClassVar[int | None] = None  # runs that it takes at most
+    reads_grids: ClassVar[bool] = False  # whether the runs have to be tested as well as trained
+    reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for
+    trains: ClassVar[bool] = True  # False: normalizers are asked without a model; a run is a normalizer and a seed
+    kinds: ClassVar[Sequence[str]] = ("png", "svg")  # formats of its published figures
+    of_errors: ClassVar[bool] = False  # whether claims are about errors: compared as ratios where these span decades
+    error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
+    version: ClassVar[int] = 1  # of studies from before records held the hash of the code, which tells versions apart
+
+    def __post_init__(self) -> None:
+        """Raise ``BadValue`` where an option has too many values, or one out of its bounds."""
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and len(value) > VALUES:
+                raise BadValue(f"{field.name} takes at most {VALUES} values, got {len(value):,}.")
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, float) and not math.isfinite(each):
+                    raise BadValue(f"{field.name} must be finite, got {each:g}.")
+                if isinstance(each, int | float) and not isinstance(each, bool):
+                    least, most = bounds(field, kind_of(hints[field.name])[0])
+                    if each < least:
+                        raise BadValue(f"{field.name} must be at least {least:g}, got {_plain(each)}.")
+                    if each > most:
+                        raise BadValue(f"{field.name} must be at most {_plain(most)}, got {_plain(each)}.")
+
+    @property
+    def name(self) -> str:
+        """The name under which the analysis is registered."""
+        return self.registered or type(self).__name__
+
+    @property
+    def tag(self) -> str:
+        """Suffix of its usual folder after analysis, task and preset; a hash of all that is asked follows."""
+        return ""
+
+    def check(self, spec: RunSpec) -> None:
+        """Raise ``BadValue`` where the question makes no sense for a run; called before anything is trained."""
+
+    def prepared(self, runs: Sequence[Run]) -> Self:
+        """Return the analysis with the options filled in whose default depends on the runs.
+
+        Raises ``BadValue`` where these runs cannot be asked together; called before anything is trained.
+        """
+        return self
+
+    def lacking(self, runs: Sequence[Run]) -> list[Run]:
+        """Return the runs that have to be finished before it can ask; those that are finished may be among them."""
+        return list(runs) if self.trains else []
+
+    def asks(self, spec: RunSpec) -> list[tuple[int, int]]:
+        """Return count and length of each set of prompts that it draws; their memory is estimated first.
+
+        By default one set: its option ``prompts``, of the length of training conditions.
+        """
+        count = getattr(self, "prompts", 0)
+        return [(count, int(training_cell(tasks.build(spec.task), spec)["length"]))] if count else []
+
+    def beyond(self, spec: RunSpec) -> bool:
+        """True if all that it asks is beyond training, so that a model must have learned its task to be judged.
+
+        By default only the cells of a claim say so.
+        """
+        return False
+
+    @abstractmethod
+    def measure(self, trained: TrainedModel) -> M:
+        """Ask one model."""
+
+    @abstractmethod
+    def collect(self, answers: Sequence[tuple[TrainedModel, M]]) -> F:
+        """Put together the measurements of all models."""
+
+    @abstractmethod
+    def table(self, found: F) -> list[str]:
+        """Return the findings as lines of Markdown."""
+
+    @abstractmethod
+    def figures(self, found: F, title: str) -> "Mapping[str, Figure]":
+        """Draw the findings; the first figure is the one to open."""
+
+    def finding(self, found: F) -> str:
+        """Return the findings in one sentence; empty where an analysis has none."""
+        return ""
+
+    @abstractmethod
+    def files(self, found: F) -> dict[str, str | bytes]:
+        """Return the files that hold the numbers, by name."""
+
+    @abstractmethod
+    def read(self, folder: Path) -> S | None:
+        """Read the files that ``files`` named, as far as they are kept; None where they are not there."""
+
+    @abstractmethod
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> F | None:
+        """Return from its folder the findings of runs with these specifications, one per label.
+
+        None where the folder does not hold all of that.
+        """
+
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        """Return the scale on which claims compare a metric (empty: the usual one).
+
+        ``value`` is a mean logarithm for ratios. By default all metrics are compared alike (``of_errors``).
+        """
+        return "log-ratio" if self.of_errors and task.log_scale else "difference"
+
+    def span(self, task: Task, metric: str) -> float:
+        """Return the largest difference of two values of a metric (empty: the usual one): 1 of rates and shares."""
+        return task.worst if self.of_errors else math.inf
+
+    def subjects(self, variants: Sequence[str]) -> Sequence[str]:
+        """Return the subjects of claims other than references: the variants of the experiment."""
+        return variants
+
+    def seeds(self, found: S) -> list[int]:
+        """Return the training seeds that claims can be judged over."""
+        return []
+
+    def value(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """Return the number that a claim is about: a metric of a subject over cells, for a seed.
+
+        Where it is compared as a ratio (``scale_of``) it is a mean logarithm. Raises ``KeyError`` with a sentence where
+        there is no such number.
+        """
+        raise BadValue(f"claims cannot be judged by the analysis {type(self).__name__.lower()}.")
+
+    def on_resamples(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
+        """Return ``value`` on the prompts that were asked and on resamples of them, (1 + resamples).
+
+        These are the same for all models (``statistics.resampled`` with seed 0). None where the contributions of single
+        prompts are not kept; ``prompts_error`` may be known then.
+        """
+        return None
+
+    def prompts_error(self, found: S, of: str, cells: Cells, metric: str, seed: int) -> float:
+        """Return the most that the standard error of ``value`` over the prompts can be; NaN where it is not known."""
+        return math.nan
+
+
+AnyAnalysis = AnalysisOf[Any, Any, Any]  # for code that asks whatever analysis is named
 
 
 class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
-    """An analysis whose numbers are labelled grids, and what else follows from them (G)."""
+    """An analysis whose numbers are labelled grids, and whose findings (G) follow from these."""
 
-    needed: ClassVar[Sequence[str]] = ()  # grids that its tables and figures read, beside the first
+    needed: ClassVar[Sequence[str]] = ()  # grids that its tables and figures read, apart from the first
+    words: ClassVar[Mapping[str, str]] = {}  # each metric that is shown -> its name in tables and pictures
+    along: ClassVar[str] = ""  # axis of the first grid that tables and pictures go along
+    across: ClassVar[str] = ""  # its name in pictures
+    base: ClassVar[int] = 10  # of its logarithms there
+    logarithmic: ClassVar[Sequence[str]] = ()  # metrics that are drawn on two logarithmic axes
+    # Each metric of claims, the usual one first -> its grid, and the axes whose values a claim has to name.
+    metrics: ClassVar[Mapping[str, Sequence[str]]] = {}
+    last: ClassVar[Sequence[str]] = ()  # axes that are at their last value where a claim does not name them
+    constants: ClassVar[bool] = False  # whether a claim may name a number as its subject: reference:0.25
+    undefined: ClassVar[str] = ""  # reason why cells may be NaN: they are left out, or nothing is left
 
     @abstractmethod
     def measure(self, trained: TrainedModel) -> Rows:
-        """Asks one model: returns the rows of each grid by its name, without the labels of the run."""
+        """Ask one model; return the rows of each grid by its name, without the labels of the run."""
 
     def collect(self, answers: Sequence[tuple[TrainedModel, Rows]]) -> G:
-        """Puts the rows of all models into labelled grids; a grid without rows is left out."""
+        """Put the rows of all models into labelled grids; a grid without rows is left out."""
         first = answers[0][0]
         shifts = [axis for axis in first.cell if axis != "length"]
         grids = {}
@@ -62,56 +280,112 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
 
     @abstractmethod
     def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> G:
-        """Adds what follows from the grids and the specification of each label."""
+        """Add the numbers that follow from the grids and the specification of each label."""
 
     def files(self, found: G) -> dict[str, str | bytes]:
-        """Returns each grid as CSV."""
+        """Return each grid as CSV."""
         return {f"{name}.csv": grid.csv() for name, grid in found.grids.items()}
 
     def read(self, folder: Path) -> StoredGrids | None:
-        """Reads what ``files`` wrote, as far as it is kept; None where the grid that is named first is not there."""
+        """Read the grids that are kept; None where the grid that is named first is not there."""
         paths = {name: path for name in self.grids if (path := present(folder / f"{name}.csv"))}
         if next(iter(self.grids)) not in paths:
             return None
         return StoredGrids({name: Grid.read(path) for name, path in paths.items()})
 
     def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> G | None:
+        """Return the findings from the stored grids; of a grid without rows there is no file."""
         found = self.read(folder)
-        if found is None or not self.whole(found):
+        if found is None or type(self).collect is not GridAnalysis.collect or not self.shows(found):
             return None
         return self.completed(Findings(found.grids, next(iter(specs.values()))), specs)
 
-    def whole(self, found: StoredGrids) -> bool:
-        """True if what was kept is all that ``collect`` had made; of a grid without rows there is no file."""
-        return type(self).collect is GridAnalysis.collect and self.shows(found)
-
     def shows(self, found: StoredGrids) -> bool:
-        """True if what was kept suffices for tables and figures; claims may need less."""
+        """True if the stored grids suffice for tables and figures; claims may need less."""
         return set(self.needed) <= set(found.grids)
 
     def seeds(self, found: StoredGrids) -> list[int]:
         return list(found.seeds)
 
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """Returns the cells that ``value`` is the mean of; None where it is something else."""
+    def table(self, found: G) -> list[str]:
+        """Return a table per metric of ``words``: normalizers down, ``along`` across, medians over everything else."""
+        columns = [f"{self.along} {at:g}" for at in found.first.values(self.along)]
+        text = list[str]()
+        for metric, words in self.words.items():
+            rows = found.rows(next(iter(self.grids)), self.along, _median, metric=metric)
+            text += ["", *md.table([words, *columns], rows)]
+        return text[1:]
+
+    def panels(self, found: G) -> dict[str, dict[str, Curves]]:
+        """Return a panel per metric of ``words``: curves of each normalizer, one for all other labels in common."""
+        others = ["seed", *(axis for axis in found.first.axes if axis != self.along)]
+        return {
+            words: found.curves_by_rule(next(iter(self.grids)), self.along, *others, metric=metric)
+            for metric, words in self.words.items()
+        }
+
+    def mark(self, found: G) -> float | None:
+        """Return the value of the axis that pictures dot, such as the longest prompt of training."""
         return None
 
+    def figures(self, found: G, title: str) -> "Mapping[str, Figure]":
+        """Draw ``panels``."""
+        from icl_lab.figures.heads import curves
+
+        scales, across = {self.words[metric]: "xy" for metric in self.logarithmic}, self.across or self.along
+        panels, mark = self.panels(found), self.mark(found)
+        drawn = curves(panels, title=title, across=across, scales=scales, mark=mark, base=self.base)
+        return {next(iter(self.grids)): drawn}
+
+    def constant(self, of: str, metric: str) -> float | None:
+        """Return the number that a claim names as its subject (``reference:0.25``); None for another subject."""
+        return constant(of) if self.constants else None
+
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
+        """Return the cells that ``value`` is the mean of; None where it is not a mean."""
+        return self.declared_cells(found, of, cells, metric, seed) if self.metrics else None
+
+    def declared_cells(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+        """Return the cells that ``metrics`` and ``last`` declare.
+
+        Raises ``KeyError`` with a sentence for another metric, for an axis that is missing, and for a value that no
+        cell has.
+        """
+        metric = metric or next(iter(self.metrics))
+        if metric not in self.metrics:
+            there = f"there {'is' if len(self.metrics) == 1 else 'are'} {', '.join(self.metrics)}"
+            raise KeyError(f"{self.name} has no metric '{metric}'; {there}")
+        name, *needed = self.metrics[metric]
+        own = found.own(name, of, seed).where(metric=metric)
+        for axis in needed:
+            if axis not in cells:
+                example = f"cells = {{ {axis} = [{own.values(axis)[-1]:g}] }}"
+                raise KeyError(f"a claim about '{metric}' names its {axis}: {example}")
+        chosen = {axis: [max(own.values(axis))] for axis in self.last} | dict(cells)
+        return Grid.join(own.where(**dict(zip(chosen, values, strict=True))) for values in product(*chosen.values()))
+
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The mean of the cells of ``cells_of``, or their mean logarithm."""
+        """Return the mean of ``cells_of``, or the mean logarithm; of a number the number."""
+        if (number := self.constant(of, metric)) is not None:
+            return number
         if (chosen := self.cells_of(found, of, cells, metric, seed)) is None:
             return super().value(found, of, cells, metric, seed)
         values = [float(value) for value in chosen.frame["value"]]
+        if self.undefined and not (values := known(values)):
+            raise Undefined(self.undefined)
         return fmean(map(math.log, values) if self._as_ratio(chosen, metric) else values)
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
-        """The same mean on resamples of the prompts, where the grid ``prompts`` is kept."""
+        """Return the same mean on resamples of the prompts, where the grid ``prompts`` is kept."""
+        if (number := self.constant(of, metric)) is not None:
+            return np.full(1 + RESAMPLES, number)
         chosen = self.cells_of(found, of, cells, metric, seed)
-        if chosen is None or "prompts" not in found.grids:
-            return None
-        return per_prompt.on_resamples(found["prompts"], chosen, logarithm=self._as_ratio(chosen, metric))
+        return None if chosen is None else found.on_resamples(chosen, logarithm=self._as_ratio(chosen, metric))
 
     def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The mean standard error of the cells, or that of their logarithms."""
+        """Return the mean standard error of the cells, or that of their logarithms; 0 of a number."""
+        if self.constant(of, metric) is not None:
+            return 0.0
         chosen = self.cells_of(found, of, cells, metric, seed)
         return math.nan if chosen is None else chosen.mean_error(logarithm=self._as_ratio(chosen, metric))
 
@@ -127,9 +401,9 @@ class Analysis(GridAnalysis[Findings]):
 
 
 def build(name: str, options: Mapping[str, object]) -> AnyAnalysis:
-    """Builds an analysis from options as a file holds them: numbers, texts and lists.
+    """Build an analysis from options as a file holds them: numbers, texts and lists.
 
-    Raises ``UnknownName``, ``UnknownOption`` or ``BadValue`` with what exists and what was asked.
+    Raises ``UnknownName``, ``UnknownOption`` or ``BadValue`` with the value asked and those that exist.
     """
     part = registry.part(name)
     fields = [field.name for field in dataclasses.fields(part)]
@@ -144,3 +418,25 @@ def build(name: str, options: Mapping[str, object]) -> AnyAnalysis:
             raise BadValue(f"The analysis '{name}': {key}: {error}, got {value!r}.") from None
     made: AnyAnalysis = part(**values)
     return made
+
+
+def constant(of: str) -> float | None:
+    """Return the number that a claim names as its subject, such as ``reference:0.25``; None for another subject.
+
+    Raises ``KeyError`` for a reference that is no number.
+    """
+    kind, _, text = of.partition(":")
+    if kind != "reference":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise KeyError(f"'{of}' is no number; a bound is named as reference:0.25") from None
+
+
+def _median(values: Sequence[float]) -> str:
+    return md.short(known_median(values))
+
+
+def _plain(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

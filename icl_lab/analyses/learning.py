@@ -26,7 +26,6 @@ from icl_lab.runs.run_files import row_at
 from icl_lab.tasks.base import Task
 
 History = Sequence[Mapping[str, float]]
-METRICS = ("final", "share", "below", "mean")
 
 
 @registry.add("learning")
@@ -42,6 +41,10 @@ class Learning(Analysis):
     needed: ClassVar[Sequence[str]] = ("history",)
     title: ClassVar[str] = "loss in training"
     reads_models: ClassVar[bool] = False
+    metrics: ClassVar[Mapping[str, Sequence[str]]] = {
+        **dict.fromkeys(("final", "below", "mean"), ("learning",)),
+        "share": ("learning", "share"),
+    }
 
     shares: tuple[float, ...] = option((0.1, 0.25, 0.5, 0.75, 1.0), "Shares of the steps, above 0 to 1.", least=0)
     below: float = option(0.1, "The bar: at which step the loss is first below it.", least=0)
@@ -128,13 +131,8 @@ class Learning(Analysis):
         loss was below the bar; ``mean``: the geometric mean over all rows of the history. Raises ``KeyError`` where
         there is none: a run that never came below the bar has no such step.
         """
-        metric = metric or "final"
-        if metric not in METRICS:
-            raise KeyError(f"learning has no metric '{metric}'; there are {', '.join(METRICS)}")
-        if metric == "share" and "share" not in cells:
-            raise KeyError("a claim about 'share' names it: cells = { share = [0.5] }")
-        where = {**cells, "attn": of, "seed": seed, "metric": metric}
-        values = [float(value) for value in found["learning"].where(**where).frame["value"]]
+        chosen = self.declared_cells(found, of, cells, metric, seed)
+        values = [float(value) for value in chosen.frame["value"]]
         return fmean(values if metric == "mean" else map(math.log, values))
 
 

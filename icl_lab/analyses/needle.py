@@ -18,9 +18,9 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_drawn
-from icl_lab.analyses.frame import Analysis, Cells, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import RESAMPLES, draws, resampled
+from icl_lab.comparison.statistics import draws, resampled
 from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
@@ -53,6 +53,7 @@ class NeedleScores(Analysis):
     needed: ClassVar[Sequence[str]] = ("trials",)
     title: ClassVar[str] = "attention to the needle"
     usual_task: ClassVar[str] = "needle"
+    constants: ClassVar[bool] = True
 
     length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1, most=LONGEST)
     trials: int = option(100, "Prompts.", least=2, most=100_000, names=("prompts",))
@@ -151,11 +152,9 @@ class NeedleScores(Analysis):
         metric = metric or "top"
         if metric not in CLAIMS:
             raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
-        if (number := constant(of)) is not None:
-            return number
-        where = {"attn": of, "seed": seed, **cells}
-        if metric == "best-head":
+        if metric == "best-head" or self.constant(of, metric) is not None:
             return super().value(found, of, cells, metric, seed)
+        where = {"attn": of, "seed": seed, **cells}
         kind = "outcome" if metric in LEAST_OUTCOME else "top"
         if "trials" not in found.grids:
             raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
@@ -170,8 +169,8 @@ class NeedleScores(Analysis):
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
         metric = metric or "top"
-        if (number := constant(of)) is not None:
-            return np.full(1 + RESAMPLES, number)
+        if self.constant(of, metric) is not None:
+            return super().on_resamples(found, of, cells, metric, seed)
         if metric == "best-head" or "trials" not in found.grids:
             return None
         where = {"attn": of, "seed": seed, **cells}

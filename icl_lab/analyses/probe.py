@@ -4,7 +4,6 @@ After section 5.2 of arXiv 2508.14685: where each number is classified rightly a
 is aggregation, not representation.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,12 +17,11 @@ from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import watchable
-from icl_lab.analyses.factors import FACTORS, check_growth, factors_of, with_undisturbed
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
-from icl_lab.errors import BadValue, Undefined
+from icl_lab.analyses.findings import FACTORS, Findings, Row, Rows, TrainedModel, check_growth, with_undisturbed
+from icl_lab.analyses.frame import Analysis, option
+from icl_lab.errors import BadValue
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, Subject, errors_of, summary
@@ -160,6 +158,10 @@ class Probe(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"probe": ("layer", "factor")}
     title: ClassVar[str] = "one number growing"
+    metrics: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(WORDS, ("probe", "factor"))
+    last: ClassVar[Sequence[str]] = ("layer",)  # 0: as read in
+    constants: ClassVar[bool] = True  # chance
+    undefined: ClassVar[str] = "the prompts are all of one class, so there is no mean over the classes"
 
     position: int = option(0, "Index of the number.", least=0)
     factors: tuple[float, ...] = option(FACTORS, "What it is multiplied by; 1 is always among them.")
@@ -239,31 +241,6 @@ class Probe(Analysis):
     def span(self, task: Task, metric: str) -> float:
         """Returns 1: metrics are error rates."""
         return 1.0
-
-    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The mean error rate over the cells (they name the factors); ``reference:0.5`` is chance."""
-        if (number := constant(of)) is not None:
-            return number
-        value = super().value(found, of, cells, metric, seed)
-        if math.isnan(value):
-            raise Undefined("the prompts are all of one class, so there is no mean over the classes")
-        return value
-
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """Error rates of ``together`` unless a metric is named; None of a number.
-
-        Probes are those after the last layer, unless cells name a layer (0: as read in).
-        """
-        if constant(of) is not None:
-            return None
-        grid, metric = found["probe"].where(attn=of, seed=seed), metric or "together"
-        layers = cells.get("layer", [max(grid.where(metric=metric).values("layer"))])
-        where = {"layer": layers, **cells, "factor": factors_of(cells)}
-        return grid.where(metric=metric, **where)
-
-    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """Standard error over test prompts; noise of fitting the probe is not included."""
-        return 0.0 if constant(of) is not None else super().prompts_error(found, of, cells, metric, seed)
 
 
 def metrics_and_layers(found: Findings) -> list[tuple[str, float]]:

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from icl_lab import foreign, tasks
 from icl_lab import markdown as md
-from icl_lab.analyses import per_prompt, registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.analyses import registry
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
+from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import RESAMPLES
 from icl_lab.errors import BadValue
 from icl_lab.figures import ranking
 from icl_lab.grid import Grid
@@ -60,6 +60,7 @@ class ProbePairs(Analysis):
     needed: ClassVar[Sequence[str]] = ("prompts",)
     title: ClassVar[str] = "grammatical minimal pairs"
     usual_task: ClassVar[str] = "masked-text:file=grammar"
+    constants: ClassVar[bool] = True  # chance
 
     pairs: str = option("", "A folder of Zorro's files: paradigm.txt, lines in turn bad and good.  [default: grammar]")
     prompts: int = option(500, "Pairs of each paradigm; of a file at most those that it has.", least=2, most=10_000)
@@ -104,7 +105,7 @@ class ProbePairs(Analysis):
             )
             right = (good > bad).double() + (good == bad).double() / 2
             rows.append({"metric": paradigm, **summary(right)})
-            single += per_prompt.rows(trained.run.seed, {}, {paradigm: right})
+            single += trained.of_prompts({}, {paradigm: right})
             trained.tick(done + 1, len(paradigms))
         if lost and trained.first:
             trained.lab.say(f"{lost:,} of {total:,} pairs hold words that {task.corpus.name} lacks and are left out.")
@@ -150,26 +151,15 @@ class ProbePairs(Analysis):
         """Returns 1: metrics are accuracies."""
         return 1.0
 
-    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The accuracy in the paradigm that ``metric`` names, or their ``mean`` (usual); ``reference:0.5`` is chance.
-
-        Raises ``KeyError`` for another metric.
-        """
-        number = constant(of)
-        return super().value(found, of, cells, metric, seed) if number is None else number
-
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
-        if (number := constant(of)) is not None:
-            return np.full(1 + RESAMPLES, number)
-        chosen = self.cells_of(found, of, cells, metric, seed)
-        # Pairs of several files may be of several counts, and are then resampled by nobody.
-        return None if chosen.frame["count"].nunique() > 1 else super().on_resamples(found, of, cells, metric, seed)
-
-    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        return super().prompts_error(found, of, cells, metric, seed) if constant(of) is None else 0.0
+        """The mean on resamples; None of files with several counts of pairs, which are no common sample."""
+        alike = self.constant(of, metric) is not None or (
+            self.cells_of(found, of, cells, metric, seed).frame["count"].nunique() == 1
+        )
+        return super().on_resamples(found, of, cells, metric, seed) if alike else None
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
-        """The paradigm that a metric names, or all of them."""
+        """The accuracy in the paradigm that a metric names, or in all of them (``mean``, the usual one)."""
         own = found.own("accuracy", of, seed)
         return own if metric in ("", MEAN) else own.where(metric=metric)
 

@@ -5,9 +5,8 @@ from functools import partial
 from typing import TypeVar
 
 from icl_lab import tasks
-from icl_lab.analyses import registry
-from icl_lab.analyses.base import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.analyses.findings import TrainedModel
+from icl_lab.analyses.frame import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.errors import BadValue, RunFailed, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.runs.run import Run
@@ -36,7 +35,7 @@ def checked(analysis: A, groups: Groups) -> A:
     """Returns the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
     runs = [run for seeds in groups.values() for run in seeds]
     if analysis.most is not None and len(runs) > analysis.most:
-        raise BadValue(f"{_name(analysis)} takes at most {analysis.most} runs, got {len(runs)}.")
+        raise BadValue(f"{analysis.name} takes at most {analysis.most} runs, got {len(runs)}.")
     for label, seeds in groups.items():
         _once(label, seeds)
     for run in runs:
@@ -77,7 +76,7 @@ def ask(
         def tick(done: int, total: int, before: int = number, label: str = label) -> None:
             # In percent of a model, so that the bar does not depend on the steps that an analysis counts.
             if done < total:
-                lab.tick(_name(analysis), 100 * before + 100 * done // total, 100 * len(runs), label)
+                lab.tick(analysis.name, 100 * before + 100 * done // total, 100 * len(runs), label)
             if lab.stopping():
                 raise Stopped("stopped; nothing was written, and the models that are trained are kept.")
 
@@ -88,10 +87,6 @@ def ask(
         if found is None and analysis.reads_models:
             _ = trained.model
         answers.append((trained, analysis.measure(trained) if found is None else found))
-        lab.tick(_name(analysis), 100 * (number + 1), 100 * len(runs), label)
+        lab.tick(analysis.name, 100 * (number + 1), 100 * len(runs), label)
         tick(1, 1)
     return analysis.collect(answers)
-
-
-def _name(analysis: AnyAnalysis) -> str:
-    return next((name for name in registry.names() if registry.part(name) is type(analysis)), type(analysis).__name__)

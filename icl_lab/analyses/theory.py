@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl_lab import markdown as md
 from icl_lab.analyses import registry
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, constant, option
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.figures.base import short
@@ -55,6 +55,7 @@ class Theory(Analysis):
     usual_rules: ClassVar[Sequence[str]] = ("softmax", "ssa", "ssmax:s=0.43,learn=no", "lssa")
     reads_models: ClassVar[bool] = False
     trains: ClassVar[bool] = False
+    constants: ClassVar[bool] = True
 
     rows: int = option(1000, "Rows of scores for each number of keys.", least=2, most=1_000_000)
     reach: float = option(4.0, "The largest size of a score, at most 8.", least=0.01)
@@ -133,13 +134,13 @@ class Theory(Analysis):
         )
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """A metric of a normalizer (``largest`` unless named); ``reference:0.25`` is the number itself.
+        """A metric of a normalizer (``largest`` unless named).
 
         Cells name ``keys``, and ``gap`` where the largest weight is that of one score above all others: then ``slope``
         is that of its logarithm on log n. Of ``jacobian-...`` the greatest over the cells counts, of ``...-margin`` the
         least, else the mean. Raises ``KeyError`` where there is no such number.
         """
-        if (number := constant(of)) is not None:
+        if (number := self.constant(of, metric)) is not None:
             return number
         metric = metric or "largest"
         where = {**cells, "attn": of, "seed": seed}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.analyses.answer_positions import AnswerPositions
+from icl_lab.analyses.context import AnswerPositions
 from icl_lab.errors import BadValue, Stopped
 from icl_lab.language import needle
 from icl_lab.language.disk import OnDisk

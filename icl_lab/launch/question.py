@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 
-from icl_lab.analyses import options, registry
+from icl_lab.analyses import frame, registry
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.launch.where import Where
 from icl_lab.runs import command
@@ -16,7 +16,7 @@ def option(question: str, name: str, value: object) -> object:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value
     hint = typing.get_type_hints(registry.part(question)).get(name)
-    if options.kind_of(hint) == (str, False):
+    if frame.kind_of(hint) == (str, False):
         return ",".join(f"{number:.12g}" for number in value)
     return list(value)
 

@@ -15,7 +15,7 @@ from types import ModuleType
 
 PACKAGES = ("icl_lab.normalizers.", "icl_lab.tasks.", "icl_lab.texts.", "icl_lab.model.positions", "icl_lab.analyses.")
 # Bases without arithmetic: what a task declares of itself, and what tables and pictures of analyses look like.
-BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.base", "analyses.options")
+BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.frame")
 # Of a class: what only words answers or labels pictures.
 WORDS = {"words", "marks", "spelled", "sentence", "metric_labels", "axis_labels", "table", "figures", "finding"}
 UNTOLD = ("annotation", "returns", "type_comment", "type_params", "kind", "ctx")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import markdown as md
-from icl_lab.analyses import page
+from icl_lab.analyses import publish
 from icl_lab.grid import Grid
 from icl_lab.prompted import batch
 from icl_lab.prompted.batch import Reply
@@ -53,13 +53,13 @@ def make_report(
         lines += [*_table(study, grid.where(digits=digits) if several else grid, tag), ""]
     lines += [line for note in _notes(study, found, replies) for line in (note, "")]
     about = "A language model that reads the test prompts of trained models as text."
-    shown = list(page.asked(options))
+    shown = list(publish.asked(options))
     return lines, {
         "grid.csv": grid.csv(),
         "answers.csv": csv_text(list(found.answers[0]), found.answers),
         "answers.jsonl": batch.kept(replies),
         **({"errors.safetensors": found.errors.encoded()} if found.errors.cells else {}),
-        "report.html": page.document(lines[0].removeprefix("# "), about, "", shown, lines[1:], {}, command),
+        "report.html": publish.document(lines[0].removeprefix("# "), about, "", shown, lines[1:], {}, command),
     }
 
 

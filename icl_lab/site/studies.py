@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icl_lab import analyses
-from icl_lab.analyses.page import sections
+from icl_lab.analyses.publish import sections
 from icl_lab.comparison.page import Section
 from icl_lab.errors import LabError, RunFailed
 from icl_lab.papers import experiment, folders

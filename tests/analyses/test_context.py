@@ -62,7 +62,7 @@ def test_after_the_whole_prompt_and_after_its_end_by_hand(tiny, lab):
     for cells, metric, complaint in (
         ({}, "loss", "no metric 'loss'"),
         ({"length": [64.0]}, "", "no cell has length=64"),
-        ({"tokens": [16.0]}, "", "no axis 'tokens'"),
+        ({"tokens": [16.0]}, "", "no column 'tokens'"),
     ):
         with pytest.raises(KeyError, match=complaint):
             analysis.value(found, "softmax", cells, metric, 0)

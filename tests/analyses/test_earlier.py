@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from icl_lab import analyses
-from icl_lab.analyses import per_prompt, publish
+from icl_lab.analyses import findings, publish
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.comparison.verdict import State, Verdict
 from icl_lab.papers import claims, experiment, folders, verdicts
@@ -62,7 +62,7 @@ def test_more_seeds_ask_only_the_new_models(tiny, tmp_path):
 def test_studies_with_single_prompts_are_preferred(tiny, monkeypatch):
     """One from before they were kept holds the same numbers of the same models, and perhaps of more seeds."""
     with monkeypatch.context() as before:
-        before.setattr(per_prompt, "SEEDS", 0)
+        before.setattr(findings, "SEEDS", 0)
         tiny("--seeds", "3")
     tiny.place.rename(tiny.place.with_name("tiny-smoke-000000"))
     tiny("--seeds", "2", "--force")

@@ -330,7 +330,7 @@ def test_claims_are_shares_or_logarithms_of_errors(kept):
     assert [analysis.scale_of(tasks.build("linear"), metric) for metric in ("", "floor", "values")] == [
         "log-ratio", "log-ratio", "difference",
     ]  # fmt: skip
-    with pytest.raises(KeyError, match="names their scales"):
+    with pytest.raises(KeyError, match="names its scale"):
         analysis.value(found, "softmax", {}, "values", 0)
     for of, metric in (("calm", "values"), ("reference:zero", "failure")):
         with pytest.raises(Undefined, match="no failure to compare"):

@@ -7,9 +7,8 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses import runner
-from icl_lab.analyses.along_length import curves, usual_lengths
 from icl_lab.analyses.attention_rows import attention_rows
-from icl_lab.analyses.fading import Fading, slope, slopes
+from icl_lab.analyses.heads import Fading, curves, slope, slopes, usual_lengths
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec

@@ -8,7 +8,7 @@ import torch
 from icl_lab import normalizers
 from icl_lab.analyses import runner
 from icl_lab.analyses.frame import StoredGrids
-from icl_lab.analyses.gap_counting import GapCounting, critical_temperature, powers
+from icl_lab.analyses.heads import GapCounting, critical_temperature, powers
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.normalizers.base import softmax

@@ -4,7 +4,7 @@ import pytest
 
 from icl_lab.analyses import publish
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.page import asked, page, sections
+from icl_lab.analyses.publish import asked, page, sections
 from icl_lab.runs.store import by_rule
 
 LINES = ["Of two normalizers.", "", "### Errors", "", "| rule | x1 |", "| --- | --- |", "| `ssa` | **0.1** |"]

@@ -10,8 +10,7 @@ from icl_lab import analyses, tasks
 from icl_lab.analyses import publish, runner
 from icl_lab.analyses.context import Context
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.fading import Fading
-from icl_lab.analyses.heads import Heads
+from icl_lab.analyses.heads import Fading, Heads
 from icl_lab.analyses.law import Law
 from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.probe import Probe

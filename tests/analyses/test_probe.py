@@ -199,7 +199,7 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert analysis.on_resamples(found, "reference:0.5", one, "", 3) is None
     with pytest.raises(KeyError, match="no cell has metric=probe-deviant"):
         analysis.value(found, "ssa", one, "probe-deviant", 3)
-    with pytest.raises(KeyError, match="names its factors"):
+    with pytest.raises(KeyError, match="names its factor"):
         analysis.value(found, "ssa", {}, "", 3)
     (tmp_path / "probe.csv").write_text(
         Grid.of([row | {"value": math.nan} for row in rows], ["layer", "factor"], **who).csv()

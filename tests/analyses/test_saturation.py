@@ -13,9 +13,8 @@ from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.analyses.saturation import Saturation
-from icl_lab.analyses.saturation.attention import disturb, saturation_point
-from icl_lab.analyses.saturation.numbers import best_head, saturating
-from icl_lab.analyses.saturation.patching import patch
+from icl_lab.analyses.saturation.measure import disturb, patch
+from icl_lab.analyses.saturation.numbers import heads_named, saturating, saturation_point
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
@@ -373,9 +372,13 @@ def test_the_best_head_has_the_most_weight_on_the_number():
             **{(0, 0, 10.0): 0.1, (0, 1, 10.0): 0.3, (1, 0, 10.0): 0.8, (1, 1, 10.0): 0.0},
         }
     )
-    assert best_head(found, "softmax", 0, 1.0, last=False) == ("0.1", 0.9)
-    assert best_head(found, "softmax", 0, 1.0, last=True) == ("1.1", 0.4)
-    assert best_head(found, "softmax", 0, 10.0, last=False) == ("1.0", 0.8)
+    for factor, name, expected in (
+        (1.0, "best", ("0.1", 0.9)),
+        (1.0, "last-best", ("1.1", 0.4)),
+        (10.0, "best", ("1.0", 0.8)),
+    ):
+        best = heads_named(found, "softmax", 0, factor, f"deviant-{name}").frame.iloc[0]
+        assert (f"{best['layer']:g}.{best['head']:g}", best["value"]) == expected
     value = partial(Saturation().value, found, "softmax")
     one, both = {"factor": [1.0]}, {"factor": [1.0, 10.0]}
     assert value(one, "deviant-last", 0) == pytest.approx(0.3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses.saturation.patching import ALL, healing, patches, rows_at
+from icl_lab.analyses.saturation.measure import ALL, healing, patches, rows_at
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from icl_lab.analyses.factors import FACTORS, check_factors, factors_of, with_undisturbed
+from icl_lab.analyses.findings import FACTORS, check_factors, factors_of, with_undisturbed
 from icl_lab.errors import BadValue
 
 

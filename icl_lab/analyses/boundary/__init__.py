@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.boundary import answers, bounds, clip_sweep, curves, detector, figures, report
+from icl_lab.analyses.boundary import bounds, curves, report
 from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
@@ -47,7 +47,7 @@ class Boundary(GridAnalysis[Bounds]):
         "boundary": (*bounds.AXES, "side"),
         "curves": (*bounds.AXES, "target"),
         "measured": (SHIFTS, "length"),  # what the model's own test says, along the clip sweep
-        answers.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
+        bounds.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
     }
     needed: ClassVar[Sequence[str]] = ("curves", "measured")
     title: ClassVar[str] = "answers far from the examples"
@@ -67,7 +67,7 @@ class Boundary(GridAnalysis[Bounds]):
 
     def check(self, spec: RunSpec) -> None:
         tasks.require(tasks.build(spec.task), HasLines)
-        require(self.contexts >= detector.FEWEST, f"a curve needs at least {detector.FEWEST} contexts", self.contexts)
+        require(self.contexts >= curves.FEWEST, f"a curve needs at least {curves.FEWEST} contexts", self.contexts)
         least = LEAST * curves.spread(spec)
         if self.reach is not None:
             bound = f"the range must be finite and at least {LEAST} times the spread of training y, {least:.3g}"
@@ -97,8 +97,8 @@ class Boundary(GridAnalysis[Bounds]):
                 if name == trained.label:
                     found["curves"] += curves.curve(where, truth, answered)
                 found["boundary"] += curves.detected(where, truth, answered, reach)
-        tested = clip_sweep.measured(trained.run) if trained.run.finished else []
-        return {**found, "measured": tested, answers.GRID: answers.measured(trained)}
+        tested = bounds.sweep_cells(trained.run) if trained.run.finished else []
+        return {**found, "measured": tested, bounds.GRID: bounds.answer_bounds(trained)}
 
     def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> Bounds:
         """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
@@ -111,7 +111,7 @@ class Boundary(GridAnalysis[Bounds]):
         for rule in plain.rules:
             for place, seed in enumerate(plain.seeds_of(rule)):
                 pair = plain.typical(rule, place), plain.typical(rule, place, "clip")
-                sweep = clip_sweep.sweep_of(rule, seed, specs[rule], plain["measured"], pair)
+                sweep = bounds.sweep_of(rule, seed, specs[rule], plain["measured"], pair)
                 if sweep is not None:
                     sweeps.append((sweep, *pair))
         return dataclasses.replace(plain, sweeps=sweeps)
@@ -120,16 +120,14 @@ class Boundary(GridAnalysis[Bounds]):
         return report.table(found)
 
     def figures(self, found: Bounds, title: str) -> Mapping[str, Figure]:
-        return figures.figures(found, title)
+        return report.figures(found, title)
 
     def finding(self, found: Bounds) -> str:
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
         """Ratios of the bound C and of what it is held against, differences of everything else."""
-        return (
-            "log-ratio" if metric in answers.CLAIMED and metric != answers.REACHED else super().scale_of(task, metric)
-        )
+        return "log-ratio" if metric in bounds.CLAIMED and metric != bounds.REACHED else super().scale_of(task, metric)
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
@@ -139,10 +137,10 @@ class Boundary(GridAnalysis[Bounds]):
         that answers reach; ``bound-over-rms``, ``bound-over-largest`` and ``bound-over-possible`` are log ratios of C
         to the labels of training, ``labels-beyond`` the logarithm of the labels expected beyond C.
         """
-        if metric in answers.CLAIMED:
-            if answers.GRID not in found.grids:
+        if metric in bounds.CLAIMED:
+            if bounds.GRID not in found.grids:
                 raise KeyError("the bound of these models is not kept: they were asked before it was measured")
-            return answers.value(found[answers.GRID], of, seed, metric)
+            return bounds.value(found[bounds.GRID], of, seed, metric)
         if "slope" not in cells:
             raise KeyError("a claim about boundary values names the slopes that it is about")
         own = found.own("boundary", of, seed).where(metric=metric or "clip", slope=cells["slope"], scale=1.0)

@@ -1,16 +1,34 @@
-"""Boundary values for reading: tables over seeds, in each run, against the first normalizer, and one sentence."""
+"""Boundary values for reading: tables over seeds, in each run, against the first normalizer, a sentence, pictures."""
 
 import math
 from collections.abc import Sequence
 from statistics import fmean
 
+import numpy as np
+from matplotlib.figure import Figure
+
 from icl_lab import markdown as md
-from icl_lab.analyses.boundary import answers, clip_sweep
-from icl_lab.analyses.boundary.bounds import SIDES, Bounds, mean
-from icl_lab.analyses.boundary.curves import Line
-from icl_lab.analyses.boundary.detector import SLACK
-from icl_lab.analyses.findings import known
+from icl_lab import tasks
+from icl_lab.analyses.boundary.bounds import (
+    GRID,
+    SHOWN,
+    SIDES,
+    SPREADS,
+    Bounds,
+    Sweep,
+    bound_and_largest,
+    bounded,
+    kept,
+    mean,
+)
+from icl_lab.analyses.boundary.curves import SLACK, Line
+from icl_lab.analyses.findings import Findings, known
 from icl_lab.comparison.statistics import Effect, paired
+from icl_lab.figures import bounds as pictures
+from icl_lab.figures.base import short
+from icl_lab.runs.measure import TestSpec, draw
+from icl_lab.runs.spec import RunSpec
+from icl_lab.tasks.base import Task
 
 
 def table(found: Bounds) -> list[str]:
@@ -31,8 +49,8 @@ def table(found: Bounds) -> list[str]:
         for line in found.plain:
             for side, sign in zip(SIDES, ("t < 0", "t > 0"), strict=True):
                 text.append(md.row([f"`{rule}`", str(line), sign, *_claims(found, rule, line, side)]))
-    if answers.GRID in found.grids:
-        text += ["", "### What bounds the answers", "", *answers.table(found)]
+    if GRID in found.grids:
+        text += ["", "### What bounds the answers", "", *answer_table(found)]
     text += ["", "### Each run", "", *_runs(found)]
     if len(found.rules) > 1 and len(found.seeds_of(found.rules[0])) > 1:
         text += ["", f"### Against `{found.rules[0]}`", "", *_against(found)]
@@ -46,7 +64,7 @@ def table(found: Bounds) -> list[str]:
             f"{found.sweeps[0][0].start:g}, where answers cut at +-B would err as predicted. B of the curves: the "
             "median over slopes and sides; B of the sweep: the one that fits it best.",
             "",
-            *clip_sweep.table(found.sweeps),
+            *sweep_table(found.sweeps),
         ]
     return text
 
@@ -173,7 +191,7 @@ def finding(found: Bounds) -> str:
         parts.append(f"no bound of {md.listed(none)} was detected up to {found.reach:g}")
     parts += _growing(found, list(bounds))
     text = "; ".join(parts)
-    return " ".join(filter(None, [f"{text[0].upper()}{text[1:]}.", answers.sentence(found)]))
+    return " ".join(filter(None, [f"{text[0].upper()}{text[1:]}.", sentence(found)]))
 
 
 def _growing(found: Bounds, rules: Sequence[str]) -> list[str]:
@@ -210,3 +228,150 @@ def power(mean: Effect) -> str:
 def with_interval(mean: Effect) -> str:
     """Returns a mean with its interval over seeds, where there is one."""
     return md.interval(mean.effect, mean.low, mean.high)
+
+
+def answer_table(found: Findings) -> list[str]:
+    """C and B of each model, and how much of its error far from training lies above C."""
+    rows = []
+    for label, seeds in kept(found).items():
+        for seed, numbers in seeds.items():
+            cells = ["none", *[""] * 6]
+            if numbers:
+                bound, largest = bound_and_largest(numbers)
+                error, floor = numbers["error"][SHOWN], numbers["floor"][SHOWN]
+                cells = [f"{bound:.2f}", f"{largest:.2f}", f"{largest / bound:.1%}", f"{error:.3g}", f"{floor:.3g}"]
+                cells += [f"{floor / error:.0%}", f"{numbers['rescaled'][SHOWN]:.3g}" if "rescaled" in numbers else ""]
+            rows.append(md.row([f"`{label}`", str(seed), *cells]))
+    far = f"error at {tasks.build(found.spec.task).summary.axis} {SHOWN:g}"
+    said = (
+        "The final norm and the linear read-out bound every answer: |answer - c| <= C, for any prompt and any "
+        "normalizer (docs/boundary.md). B: the largest |answer - c| on prompts whose functions are 1 to "
+        f"{SPREADS[-1]:,.0f} times as wide as in training. Floor: the error of exact answers clipped to the bound, "
+        "which no model with this C can go below; share: of the error. Rescaled: labels divided by the size of the "
+        "first three, answers multiplied back, without training. none: no bound, since there is no final norm, or "
+        "nothing is kept."
+    )
+    return [said, "", *md.head(["normalizer", "seed", "C", "B", "B/C", far, "floor", "share", "rescaled"]), *rows]
+
+
+def sweep_table(sweeps: Sequence[tuple[Sweep, float, float]]) -> list[str]:
+    """Returns a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
+    head = ["normalizer", "seed", "B of the curves", "residual", "clip B of the curves", "residual", "B of the sweep"]
+    rows = md.head([*head, "residual"])
+    for sweep, bound, clip in sweeps:
+        best = sweep.best
+        cells = [f"`{sweep.rule}`", str(sweep.seed), _cell(bound), _cell(sweep.residual(bound)), _cell(clip)]
+        cells += [_cell(sweep.residual(clip)), _cell(best.bound if best else math.nan)]
+        rows.append(md.row([*cells, _cell(best.residual if best else math.nan)]))
+    return rows
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else short(value)
+
+
+def words(task: Task) -> tuple[str, str]:
+    """Names of the spread of functions and of the error, for the axes of a picture."""
+    return task.axis_words[task.summary.axis], task.metric_label(task.headline)
+
+
+def sentence(found: Findings) -> str:
+    """C beside B in words; empty where nothing is kept."""
+    parts = []
+    for label, seeds in bounded(found).items():
+        pairs = [bound_and_largest(model) for model in seeds]
+        bounds, shares = [bound for bound, _ in pairs], [100 * (largest / bound) for bound, largest in pairs]
+        parts.append(f"`{label}` {_span(bounds)} ({_span(shares)} % of it reached)")
+    return f"The final norm and the read-out bound all answers at C: {'; '.join(parts)}." if parts else ""
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = (f"{value:.3g}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def figures(found: Bounds, title: str) -> dict[str, Figure]:
+    """Draws the curves, the bound over the slope, and the sweeps that the bound predicts, as far as there is one."""
+    panels = {f"f(x) = {line}": _panel(found, line) for line in found.plain}
+    made = {"boundary": pictures.curves(panels, title=title, trained=_trained(found.spec), reach=found.reach)}
+    about = f"{found.spec.task}, {found.spec.preset}"
+    if models := bounded(found):
+        named = words(tasks.build(found.spec.task))
+        made["bound"] = pictures.bound(
+            {found.spec.preset: models}, title=f"{about}: what bounds the answers", words=named
+        )
+    if dots := _dots(found):
+        law = pictures.law(dots, title=f"{about}: the bound and the labels of training", marks={found.spec.preset: "o"})
+        made["law"] = law
+    if control := _slopes(found, f"{about}: bound and slope"):
+        made["control"] = control
+    if sweep := _sweep(found, f"{about}: the clip sweep that B predicts"):
+        made["sweep"] = sweep
+    return made
+
+
+def _dots(found: Bounds) -> list[pictures.Dot]:
+    """C and the largest training label of each model that has both; none where all met the same labels."""
+    dots = [
+        pictures.Dot(
+            label.partition(",")[0], found.spec.preset, of["largest-label"][SHOWN], of["bound"][SHOWN], math.nan
+        )
+        for label, seeds in bounded(found).items()
+        for of in seeds
+        if "largest-label" in of
+    ]
+    return dots if len({dot.largest for dot in dots}) > 1 else []
+
+
+def _trained(spec: RunSpec) -> float:
+    """The size that 99 of 100 labels of a training prompt stay below."""
+    test = TestSpec(prompts=1024, axes={"length": [float(spec.train.longest)]})
+    usual = draw(tasks.build(spec.task), spec.train.longest, test, spec.train.shift)
+    return float(np.quantile(usual.targets.abs().numpy(), 0.99))
+
+
+def _slopes(found: Bounds, title: str) -> Figure | None:
+    slopes = sorted({line.slope for line in found.lines}, key=abs)
+    scales = {line.scale: f"context inputs N(0, {line.scale:g}²)" for line in found.lines}
+    bounds = {
+        words: {rule: [found.both(rule, slope, scale) for slope in slopes] for rule in found.rules}
+        for scale, words in scales.items()
+    }
+    # On a logarithmic axis: bounds at or below 0 (answers that stay near 0), and NaN, have no place.
+    some = any(value > 0 for rules in bounds.values() for rows in rules.values() for v in rows for value in v)
+    if len({abs(slope) for slope in slopes}) < 2 or not some:
+        return None
+    return pictures.control(slopes, bounds, title=title)
+
+
+def _sweep(found: Bounds, title: str) -> Figure | None:
+    sweeps = [(sweep, bound) for sweep, bound, _ in found.sweeps if not math.isnan(bound)]
+    if not sweeps:
+        return None
+    first = sweeps[0][0]
+    alike = [(sweep, bound) for sweep, bound in sweeps if sweep.sigmas == first.sigmas]
+    rules = {
+        rule: (
+            [sweep.measured for sweep, _ in alike if sweep.rule == rule],
+            [sweep.predicted[bound] for sweep, bound in alike if sweep.rule == rule],
+        )
+        for rule in dict.fromkeys(sweep.rule for sweep, _ in alike)
+    }
+    along = tasks.build(found.spec.task).axis_words[first.axis]
+    return pictures.sweeps(first.sigmas, rules, first.zero, title=title, judged=first.start, axis=along)
+
+
+def _panel(found: Bounds, line: Line) -> pictures.BoundPanel:
+    axes = {"slope": line.slope, "intercept": line.intercept, "scale": line.scale}
+    curves: dict[str, list[pictures.Line]] = {}
+    onsets: dict[str, list[float]] = {}
+    bounds: dict[str, list[float]] = {}
+    for rule in found.rules:
+        frame = found["curves"].where(attn=rule, **axes).frame
+        frame = frame[frame["target"].abs() <= found.reach]
+        curves[rule] = [
+            list(zip(part["target"], part["value"], strict=True)) for _, part in frame.groupby("seed", sort=True)
+        ]
+        onsets[rule] = [side * value for side in SIDES for value in found.values(rule, line, side, "onset")]
+        bounds[rule] = known(side * value for side in SIDES for value in found.values(rule, line, side, "bound"))
+    return pictures.BoundPanel(curves, onsets, bounds)

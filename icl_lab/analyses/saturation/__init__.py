@@ -5,19 +5,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-import numpy as np
 from matplotlib.figure import Figure
 from torch import equal
 
 from icl_lab import tasks
-from icl_lab.analyses import per_prompt, registry
-from icl_lab.analyses.factors import FACTORS, check_growth, with_undisturbed
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
-from icl_lab.analyses.saturation import figures, numbers, report
-from icl_lab.analyses.saturation.attention import AGAINST, disturb
-from icl_lab.analyses.saturation.patching import healing, patch
+from icl_lab.analyses import registry
+from icl_lab.analyses.findings import (
+    FACTORS,
+    Findings,
+    Row,
+    Rows,
+    StoredGrids,
+    TrainedModel,
+    check_growth,
+    with_undisturbed,
+)
+from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.analyses.saturation import numbers, shown
+from icl_lab.analyses.saturation.measure import AGAINST, disturb, healing, patch
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import RESAMPLES, Scale
+from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import summary
@@ -29,6 +36,7 @@ from icl_lab.tasks.capabilities import Stretchable
 from icl_lab.training.curriculum import LONGEST
 
 QUERY = -1  # the position of the number that is asked last
+NOTHING = "reference:nothing"  # of claims: that something is more than nothing
 
 
 @registry.add("saturation")
@@ -42,8 +50,8 @@ class Saturation(Analysis):
     itself grow, as in Figure 2 of arXiv 2508.14685, which shows heads of the last layer.
 
     Activation patching then puts the attention of the undisturbed prompt back, head by head, and measures the share of
-    the added error that this recovers. Where the truth of the last answer does not hang on the number, the same is done
-    at the query with what attention and MLPs add to the residual stream, and with what the number itself puts into it.
+    the added error that this recovers. Where the truth of the last answer does not depend on the number, the same is
+    done at the query with the parts of the residual stream that attention, MLPs and the number itself add.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -55,6 +63,7 @@ class Saturation(Analysis):
     }
     needed: ClassVar[Sequence[str]] = ("errors", "patches")
     title: ClassVar[str] = "one number growing"
+    undefined: ClassVar[str] = "the growing number changed no answer, so there is nothing to recover"
 
     position: int = option(0, "Index of the number, from 0, or -1: the query.")
     factors: tuple[float, ...] = option(FACTORS, "What it is multiplied by; 1 is always among them.")
@@ -93,34 +102,33 @@ class Saturation(Analysis):
         length = self._length(trained.cell)
         at = length - 1 if self.position == QUERY else self.position
         suite = tasks.require(trained.task.balanced, Stretchable)
-        undisturbed = trained.prompts(self.prompts, trained.cell | {"length": length})
-        steps, device, token = 2 * len(self.factors), trained.lab.device, suite.asking(length)
+        calm = trained.prompts(self.prompts, trained.cell | {"length": length})
+        steps, token, asked = 2 * len(self.factors), suite.asking(length), (trained.model, suite)
         heads, metrics = disturb(
-            trained.model, suite, undisturbed, at, self.factors, device, lambda done: trained.tick(done, steps)
+            *asked, calm, at, self.factors, trained.lab.device, lambda done: trained.tick(done, steps)
         )
-        errors, patches, stream, single = list[Row](), list[Row](), list[Row](), list[Row]()
+        rows: dict[str, list[Row]] = {"heads": heads, "errors": [], "patches": [], "stream": [], "prompts": []}
         for factor, found in metrics.items():
-            errors += [{"factor": factor, "metric": metric} | summary(values) for metric, values in found.items()]
-            single += per_prompt.rows(trained.run.seed, {"factor": factor}, found)
-        for done, factor in enumerate(self.factors):
+            rows["errors"] += [{"factor": factor, "metric": name} | summary(each) for name, each in found.items()]
+            rows["prompts"] += trained.of_prompts({"factor": factor}, found)
+        for done, factor in enumerate(self.factors, 1 + len(self.factors)):
             if factor != 1:
-                rows, left = patch(trained.model, suite, undisturbed, at, factor)
-                patches += rows
-                single += per_prompt.rows(trained.run.seed, {"factor": factor}, {numbers.PATCHED: left})
-                truth = suite.deviate(undisturbed, [at], factor).targets[:, token]
-                if equal(truth, undisturbed.targets[:, token]):
-                    stream += healing(trained.model, suite, undisturbed, at, factor)
-            trained.tick(len(self.factors) + done + 1, steps)
-        return {"heads": heads, "errors": errors, "patches": patches, "stream": stream, "prompts": single}
+                recovered, left = patch(*asked, calm, at, factor)
+                rows["patches"] += recovered
+                rows["prompts"] += trained.of_prompts({"factor": factor}, {numbers.PATCHED: left})
+                if equal(suite.deviate(calm, [at], factor).targets[:, token], calm.targets[:, token]):
+                    rows["stream"] += healing(*asked, calm, at, factor)
+            trained.tick(done, steps)
+        return rows
 
     def table(self, found: Findings) -> list[str]:
-        return report.table(found)
+        return shown.table(found)
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
-        return figures.figures(found, title)
+        return shown.figures(found, title)
 
     def finding(self, found: Findings) -> str:
-        return report.finding(found)
+        return shown.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
         """Squared errors span decades and are compared as ratios; rates, weights, shares and norms as differences."""
@@ -132,34 +140,31 @@ class Saturation(Analysis):
             return 1.0
         return task.worst if metric in numbers.RATES else math.inf
 
-    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The mean over the cells (they name the factors), and over heads where heads do it.
+    def constant(self, of: str, metric: str) -> float | None:
+        """0 of ``reference:nothing``; a squared error has no nothing."""
+        if of != NOTHING:
+            return None
+        if metric in numbers.SQUARED:
+            raise KeyError(f"'{metric}' has no nothing to be compared with; take a share of it")
+        return 0.0
+
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+        """Return the cells of a metric at the factors that cells name; a claim is about their mean.
 
         Metrics are those of heads (``largest``, ``deviant``, ...; ``deviant-last``, the mean of the last layer,
         ``deviant-last-best``, its best head, and ``deviant-best``, the best of all: the head with the largest mean
         weight on the number at that factor; the same of ``deviant-against``), those of errors (``mse`` and ``last``,
         mean logarithms where they are squared errors; ``flip-against``, ``as-largest``, ...), those of the residual
         stream (``input-healed``, ``stream-norm``, ...: all layers at once or else the last, unless cells name one), and
-        ``recovered`` (the usual one): by patching the attention of all heads, unless cells name a layer and a head. The
-        value of ``reference:nothing`` is 0. Raises ``KeyError`` where there was nothing to recover.
+        ``recovered`` (the usual one): by patching the attention of all heads, unless cells name a layer and a head.
         """
-        return numbers.quantity(found, of, cells, metric, seed)
-
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
-        """The cells that the metrics of ``value`` are means of."""
         return numbers.cells_of(found, of, cells, metric or "recovered", seed)
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
-        """Values on resamples, of errors and other metrics of answers, and of what patching all heads recovers."""
-        if of == numbers.NOTHING:
-            return np.zeros(1 + RESAMPLES)
-        if metric in ("", "recovered"):
+        """Values on resamples, of errors and other metrics of answers, and of the share that all heads recover."""
+        if metric in ("", "recovered") and of != NOTHING:
             return numbers.recovered_on_resamples(found, self.cells_of(found, of, cells, metric, seed))
         return super().on_resamples(found, of, cells, metric, seed)
-
-    def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """Standard error over prompts, of all metrics but the shares that a patch recovers or heals, and the norms."""
-        return 0.0 if of == numbers.NOTHING else super().prompts_error(found, of, cells, metric, seed)
 
     def _length(self, cell: Mapping[str, float]) -> int:
         return int(cell["length"]) if self.length is None else self.length

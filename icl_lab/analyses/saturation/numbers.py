@@ -1,28 +1,24 @@
-"""Numbers read from what was found: curves of heads, the best head, and the quantities that claims are about."""
+"""Numbers read from what was found: which cells a metric is about, the best head, heads that saturate."""
 
 import math
 
 import numpy as np
 
-from icl_lab.analyses import per_prompt
-from icl_lab.analyses.factors import factors_of
-from icl_lab.analyses.findings import StoredGrids, known
+from icl_lab.analyses.findings import StoredGrids, factors_of, known
 from icl_lab.analyses.frame import Cells
-from icl_lab.analyses.saturation.attention import AGAINST, METRICS, saturation_point
-from icl_lab.analyses.saturation.patching import ALL, BY_LAYER
+from icl_lab.analyses.saturation.measure import AGAINST, ALL, BY_LAYER, METRICS
 from icl_lab.comparison.given import Array
-from icl_lab.errors import Undefined
 from icl_lab.grid import Grid
 
-NOTHING = "reference:nothing"  # of claims: that something is more than nothing
-# The first metric of ``Stretchable.disturbed``, of numbers and of classes: what patches undo.
+# The first metric of ``Stretchable.disturbed``, of numbers and of classes: patches undo it.
 HARM = ("mse", "balanced-last")
 RATES = (*HARM[1:], "last", "flip-with", "flip-against", "as-largest")  # of answers, where these are classes
 PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
 SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
-# On the number: what heads are ranked by.
+BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
+# On the number: heads are ranked by it.
 WEIGHTS = {"deviant": METRICS["deviant"], AGAINST: f"{METRICS['deviant']}, against the truth"}
-# Of heads, beside the mean over all of them.
+# Of heads, apart from the mean over all of them.
 WHICH = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
 SUMMARIES = {f"{weight}-{which}": (weight, which) for weight in WEIGHTS for which in WHICH}
 
@@ -32,41 +28,25 @@ def error_metric(found: StoredGrids) -> str:
     return "mse" if "mse" in found["errors"].values("metric") else "last"
 
 
-def squared(found: StoredGrids, metric: str) -> bool:
-    """True if a metric is a squared error, which spans decades."""
-    return metric in SQUARED and "errors" in found.grids and "mse" in found["errors"].values("metric")
+def weights(found: StoredGrids) -> list[str]:
+    """Returns the ``WEIGHTS`` that were measured; heads are drawn by the last."""
+    return [weight for weight in WEIGHTS if weight in found["heads"].values("metric")] or ["deviant"]
+
+
+def saturation_point(factors: tuple[float, ...], largest: tuple[float, ...]) -> float:
+    """The smallest factor at which a head's largest weight is above 0.9, if it is below 0.5 at the first; else NaN."""
+    above = (factor for factor, weight in zip(factors, largest, strict=True) if weight > AFTER)
+    return next(above, math.nan) if largest[0] < BEFORE else math.nan
 
 
 def saturating(found: StoredGrids, rule: str) -> tuple[list[float], int]:
-    """The factors at which heads of a normalizer saturate, over all seeds, and the number of heads."""
+    """The factors from 1 up at which heads of a normalizer saturate, over all seeds, and the number of heads."""
     lines = found["heads"].where(attn=rule, metric="largest").lines("factor", "seed", "layer", "head")
-    largest = [[point for point in line if point[0] >= 1] for line in lines]
-    points = [saturation_point(*zip(*line, strict=True)) for line in largest]
+    points = [saturation_point(*zip(*(at for at in line if at[0] >= 1), strict=True)) for line in lines]
     return known(points), len(points)
 
 
-def recovered(found: StoredGrids, rule: str, factor: float) -> list[float]:
-    """The share of the added error that patching all heads recovers, one number a seed."""
-    return list(found["patches"].where(attn=rule, factor=factor, layer=ALL, head=ALL).frame["value"])
-
-
-def best_head(
-    found: StoredGrids, rule: str, seed: int, factor: float, last: bool, weight: str = "deviant"
-) -> tuple[str, float]:
-    """The head with the largest mean weight on the stretched number, as ``layer.head``, and that weight.
-
-    Of the last layer only, if ``last``; ``weight`` is one of ``WEIGHTS``.
-    """
-    best = _named(found, rule, seed, factor, f"{weight}-{'last-best' if last else 'best'}").frame.iloc[0]
-    return f"{best['layer']:g}.{best['head']:g}", float(best["value"])
-
-
-def summarised(found: StoredGrids, rule: str, seed: int, factor: float, metric: str) -> float:
-    """The weight on the stretched number in the heads that one of ``SUMMARIES`` names."""
-    return float(_named(found, rule, seed, factor, metric).frame["value"].mean())
-
-
-def _named(found: StoredGrids, rule: str, seed: int, factor: float, metric: str) -> Grid:
+def heads_named(found: StoredGrids, rule: str, seed: int, factor: float, metric: str) -> Grid:
     """The cells of the heads that one of ``SUMMARIES`` names: those of the last layer, or a single one."""
     weight, which = SUMMARIES[metric]
     frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight).frame
@@ -77,29 +57,23 @@ def _named(found: StoredGrids, rule: str, seed: int, factor: float, metric: str)
     return Grid(frame)
 
 
-def healed(found: StoredGrids, rule: str, factor: float, metric: str) -> list[float]:
-    """A metric of the residual stream, one number a seed: of all layers at once, or else of the last layer."""
-    grid = found["stream"].where(attn=rule, factor=factor, metric=metric)
-    return list(grid.where(layer=_layer(found, metric)).frame["value"])
+def whole(found: StoredGrids, rule: str, factor: float, metric: str) -> list[float]:
+    """A metric of patches or of the stream, in the cells that it has where none is named: one number a seed."""
+    name, where = place(found, metric)
+    return list(found[name].where(attn=rule, factor=factor, metric=metric, **where).frame["value"])
 
 
-def quantity(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-    """The mean over the cells of a metric, or its mean logarithm where it is a squared error.
-
-    Raises ``KeyError`` with a sentence where there is no such number.
-    """
-    metric = metric or "recovered"
-    if of == NOTHING:
-        if metric in SQUARED:
-            raise KeyError(f"'{metric}' has no nothing to be compared with; take a share of it")
-        return 0.0
-    values = cells_of(found, of, cells, metric, seed).frame["value"]
-    if squared(found, metric):
-        return float(values.map(math.log).mean())
-    value = float(values.mean())
-    if math.isnan(value):
-        raise Undefined("the growing number changed no answer, so there is nothing to recover")
-    return value
+def place(found: StoredGrids, metric: str) -> tuple[str, Cells]:
+    """The grid of a metric, and the layers and heads that it is about where none is named."""
+    if metric == "recovered":
+        return "patches", {"layer": [ALL], "head": [ALL]}
+    if metric in (*METRICS, AGAINST):
+        return "heads", {}
+    if not metric.endswith(("-healed", "-norm")):
+        return "errors", {}
+    together = metric in {f"{kind}-healed" for kind in BY_LAYER}
+    last = found["stream"].values("layer") if "stream" in found.grids else [ALL]
+    return "stream", {"layer": [ALL if together else max(last)]}
 
 
 def cells_of(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
@@ -108,17 +82,11 @@ def cells_of(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) 
     if metric in SUMMARIES:
         for axis in sorted({"layer", "head"} & set(cells)):
             raise KeyError(f"'{metric}' names its heads itself; leave out the {axis} of the cells")
-        return Grid.join(_named(found, of, seed, factor, metric) for factor in factors)
-    name = _grid(found, metric)
+        return Grid.join(heads_named(found, of, seed, factor, metric) for factor in factors)
+    name, where = place(found, metric)
     if name not in found.grids:
         raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
-    where: Cells = {}
-    if name == "patches":
-        where = {"layer": [ALL], "head": [ALL]}
-    elif name == "stream":
-        where = {"layer": [_layer(found, metric)]}
-    where = {**where, **cells, "factor": factors}
-    return found[name].where(attn=of, seed=seed, metric=metric, **where)
+    return found[name].where(attn=of, seed=seed, metric=metric, **{**where, **cells, "factor": factors})
 
 
 def recovered_on_resamples(found: StoredGrids, cells: Grid) -> Array | None:
@@ -128,34 +96,17 @@ def recovered_on_resamples(found: StoredGrids, cells: Grid) -> Array | None:
     """
     if "prompts" not in found.grids or set(cells.frame["layer"]) | set(cells.frame["head"]) != {ALL}:
         return None
-    shares = []
-    harm = next(metric for metric in HARM if metric in found["prompts"].values("metric"))
+    shares, harm = [], next(metric for metric in HARM if metric in found["prompts"].values("metric"))
     for attn, seed, factor in cells.frame[["attn", "seed", "factor"]].itertuples(index=False, name=None):
-        there = [
-            Grid.of([{"attn": attn, "seed": seed, "factor": at, "metric": metric}], ["factor"])
+        drawn = [
+            found.on_resamples(Grid.of([{"attn": attn, "seed": seed, "factor": at, "metric": metric}], ["factor"]))
             for at, metric in ((1.0, harm), (factor, harm), (factor, PATCHED))
         ]
-        calm, spoiled, left = (per_prompt.on_resamples(found["prompts"], grid) for grid in there)
-        if calm is None or spoiled is None or left is None:
+        if any(each is None for each in drawn):
             return None
+        calm, spoiled, left = map(np.asarray, drawn)
         with np.errstate(divide="ignore", invalid="ignore"):
             shares.append((spoiled - left) / (spoiled - calm))
     # As in the value a factor that changed no answer is left out; where no factor did, a resample takes the value.
-    drawn = np.ma.masked_invalid(shares).mean(axis=0)
-    return np.asarray(drawn.filled(drawn[0]))
-
-
-def _grid(found: StoredGrids, metric: str) -> str:
-    if metric == "recovered":
-        return "patches"
-    if metric in (*METRICS, AGAINST):
-        return "heads"
-    if metric.endswith(("-healed", "-norm")):
-        return "stream"
-    return "errors"
-
-
-def _layer(found: StoredGrids, metric: str) -> float:
-    """The layer of a metric of the stream that names none: all at once where that is measured, or else the last."""
-    whole = {f"{kind}-healed" for kind in BY_LAYER}
-    return ALL if metric in whole else max(found["stream"].values("layer"))
+    mean = np.ma.masked_invalid(shares).mean(axis=0)
+    return np.asarray(mean.filled(mean[0]))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import icl_lab as icl
-from icl_lab.analyses import options, registry
+from icl_lab.analyses import frame, registry
 from icl_lab.cli.options import (
     crowd_options,
     draws_option,
@@ -96,14 +96,14 @@ def _tell(answer: icl.Answer) -> None:
 
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of a field: by its type, its default and what ``option`` says of it."""
-    about, (kind, many), default = field.metadata, options.kind_of(hint), _default(field)
+    about, (kind, many), default = field.metadata, frame.kind_of(hint), _default(field)
     names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
     settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}
     if kind is bool:
         return click.option(
             f"{names[0]}/--no-{names[0][2:]}", field.name, default=default, show_default=True, **settings
         )
-    least, most = options.bounds(field, kind) if kind in (int, float) else (0, 0)
+    least, most = frame.bounds(field, kind) if kind in (int, float) else (0, 0)
     if many:
         shown = ",".join(f"{value:g}" for value in default)
         row = Numbers(kind, max(0, least) if kind is int else least, most, empty=True)

@@ -6,18 +6,18 @@ from itertools import product
 import pytest
 
 from icl_lab import tasks
-from icl_lab.analyses.boundary import clip_sweep
+from icl_lab.analyses.boundary import bounds, report
 from icl_lab.comparison.clip import clip_errors
 from icl_lab.grid import Grid
 from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.measure import draw
 
 
-def sweep(run, bounds):
+def sweep(run, cuts):
     """The clip sweep of a run, from what the analysis keeps of its test."""
-    rows = clip_sweep.measured(run)
+    rows = bounds.sweep_cells(run)
     kept = Grid.of([{**run.labels, "attn": "softmax", **row} for row in rows], ["sigma_x", "sigma_f", "length"])
-    return clip_sweep.sweep_of("softmax", run.seed, run.spec, kept, bounds)
+    return bounds.sweep_of("softmax", run.seed, run.spec, kept, cuts)
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
     rows = []
     for length, sigma in product((5.0, 12.0), (1.0, 4.0, 10.0)):
         cell = {"sigma_x": 1.0, "sigma_f": sigma, "length": length}
-        y = clip_sweep.scored_targets(task, spec.test, cell)
+        y = bounds.scored_targets(task, spec.test, cell)
         error = float(clip_errors([y], [3.0])[0, 0]) * (5 if sigma == 1 else 1)  # near training nothing is judged
         rows.append({"attn": "softmax", **cell, "metric": "mse-code", "value": error, "stderr": 0, "count": 64})
     grid = Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec=spec.hash, seed=0)
@@ -38,7 +38,7 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
     assert found.residual(6.0) > 0.3
     assert math.isnan(found.residual(math.nan))
     assert (found.best.bound, found.sigmas) == (3.0, (1.0, 4.0, 10.0))
-    assert clip_sweep.table([(found, 3.0, math.nan)])[-1].startswith("| `softmax` | 0 | 3.0 |")
+    assert report.sweep_table([(found, 3.0, math.nan)])[-1].startswith("| `softmax` | 0 | 3.0 |")
     # Another clip, by hand, from the prompts themselves.
     prompt = draw(task, 12, Spec(prompts=64, axes={"length": [12.0]}), {"sigma_f": 10.0})
     y = prompt.targets[:, ::2][:, 3:]
@@ -46,7 +46,7 @@ def test_errors_of_a_clip_are_predicted_by_its_bound(finished):
 
 
 def test_sweep_without_far_cells_is_left_out(finished):
-    assert clip_sweep.measured(finished(sigmas="1,2")) == []
+    assert bounds.sweep_cells(finished(sigmas="1,2")) == []
     assert sweep(finished(sigmas="1,2"), [3.0]) is None
 
 

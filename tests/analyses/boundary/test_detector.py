@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from icl_lab.analyses.boundary import detector
+from icl_lab.analyses.boundary import curves as detector
 from icl_lab.errors import BadValue
 
 B = 10.0
