@@ -6,5 +6,5 @@ registry = Registry("analysis", __name__)
 
 
 def names() -> list[str]:
-    """Returns the names of all analyses."""
+    """Return the names of all analyses."""
     return registry.names()

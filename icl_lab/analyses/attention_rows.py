@@ -28,13 +28,13 @@ class AttentionRow:
 
 
 def watchable(model: GPT2, prompt: Prompt) -> Iterator[Prompt]:
-    """Yields the prompts in pieces that leave room for weights and scores beside a forward pass."""
+    """Yield the prompts in pieces that leave room for weights and scores next to a forward pass."""
     return fitting(prompt, lambda t: 2 * model.bytes_a_prompt(t))
 
 
 @torch.no_grad()
 def attention_rows(model: GPT2, prompt: Prompt, row: int, device: torch.device) -> Iterator[AttentionRow]:
-    """Yields what token ``row`` (from 0) attends to, for as many prompts at once as memory allows.
+    """Yield what token ``row`` (from 0) attends to, for as many prompts at once as memory allows.
 
     t is the number of keys that it sees, row + 1. All tensors are on the CPU.
     """

@@ -116,7 +116,7 @@ class Context(Analysis):
         return replace(self, lengths=usual.pop())
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Measures the model, and beside the first model the references."""
+        """Measure the model, and with the first model the references."""
         task, rows, single = trained.task, list[Row](), list[Row]()
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": self.lengths[-1]})
         last = answers(task, self.lengths[0])
@@ -162,7 +162,7 @@ class Context(Analysis):
 
 
 def answers(task: Task, shortest: int) -> int:
-    """Returns how many of the last answers are scored at every length: a quarter of those of the shortest, or one."""
+    """Return how many of the last answers are scored at every length: a quarter of those of the shortest, or one."""
     return max(1, len(task.asked(shortest)) // 4)
 
 
@@ -195,7 +195,7 @@ class PerPosition(Analysis):
         return [(self.prompts, self.length or spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
-        """Raises ``BadValue`` on a length that cannot be drawn or is no longer than training, and on a single answer.
+        """Raise ``BadValue`` on a length that cannot be drawn or is no longer than training, and on a single answer.
 
         It raises it too where prompts are asked at different tokens.
         """
@@ -215,7 +215,7 @@ class PerPosition(Analysis):
         return replace(self, length=lengths.pop())
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Measures the model, and beside the first model the references."""
+        """Measure the model, and with the first model the references."""
         spec, length = trained.spec, self.length or trained.spec.test.lengths[-1]
         prompt = trained.prompts(self.prompts, {**trained.cell, "length": length})
         lies = answer_positions(trained.task, spec.train.longest, length)
@@ -265,7 +265,7 @@ class PerPosition(Analysis):
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
 
     def span(self, task: Task, metric: str) -> float:
-        """Returns twice that of errors for a ``rise``, which is a difference of two."""
+        """Return twice that of errors for a ``rise``, which is a difference of two."""
         return super().span(task, metric) * (1 + (metric == "rise"))
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
@@ -276,7 +276,7 @@ class PerPosition(Analysis):
 
 
 def answer_positions(task: Task, trained: int, length: int) -> AnswerPositions:
-    """Returns where the answers of prompts of ``length`` examples lie; ``trained`` is the longest of training."""
+    """Return where the answers of prompts of ``length`` examples lie; ``trained`` is the longest of training."""
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
     return AnswerPositions(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
@@ -287,13 +287,13 @@ def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:
 
 
 def error_writer(found: Findings) -> Callable[[float], str]:
-    """Returns what writes an error of the task as its tables do."""
+    """Return what writes an error of the task as its tables do."""
     task = tasks.build(found.spec.task)
     return writer(task.log_scale, task.rates)
 
 
 def picture(found: Findings, name: str, column: str, *, axis: str, title: str, mark: float) -> Figure:
-    """Draws the grid of this name over one of its axes, which is called ``axis``; ``mark`` is a place to be dotted."""
+    """Draw the grid of this name over one of its axes, which is called ``axis``; ``mark`` is a place to be dotted."""
     grid, task = found[name], tasks.build(found.spec.task)
     where = grid.values(column)
     rules = {rule: [list(grid.where(attn=rule, **{column: at}).frame["value"]) for at in where] for rule in found.rules}

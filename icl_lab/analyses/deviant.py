@@ -1,4 +1,4 @@
-"""One number far from the others (an outlier): what it does to the answers after it, and how long it is felt.
+"""One number far from the others (an outlier): its effect on the answers after it, and how long it lasts.
 
 After Table 5 of arXiv 2508.14685, where the first input is drawn with a larger standard deviation.
 """
@@ -84,7 +84,7 @@ class Deviant(Analysis):
         )
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Puts the deviant before the model and, once, before the references."""
+        """Put the deviant before the model and, once, before the references."""
         suite, at = tasks.require(trained.task.balanced, Stretchable), self.position
         undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
         cells: list[Row] = []
@@ -142,7 +142,7 @@ class Deviant(Analysis):
         return {"deviant": lines.disturbance(factors, panels, title=title, spans=spans)}
 
     def finding(self, found: Findings) -> str:
-        """The error at the greatest factor beside that of the undisturbed prompt, means over seeds."""
+        """The errors at the greatest factor and of the undisturbed prompt, means over seeds."""
         grid, factors = found["deviant"], found["deviant"].values("factor")
         metric, most = "mse" if "mse" in grid.values("metric") else "balanced-last", max(factors)
         errors = []

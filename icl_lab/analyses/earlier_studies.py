@@ -58,7 +58,7 @@ class EarlierStudies:
         return self._of(Member.of(label, run)) is not None
 
     def unasked(self, wanted: Sequence[Run], groups: Mapping[str, Sequence[Run]], tested: bool) -> list[Run]:
-        """Returns the runs that are needed all the same: those not asked, and where ``tested`` those not finished."""
+        """Return the runs that are needed all the same: those not asked, and where ``tested`` those not finished."""
         known = {
             run.place
             for label, runs in groups.items()
@@ -68,7 +68,7 @@ class EarlierStudies:
         return [run for run in wanted if run.place not in known]
 
     def rows(self, label: str, run: Run) -> Rows | None:
-        """Returns the rows of each grid that were found in a run, those of references with the first; None of others.
+        """Return the rows of each grid that were found in a run, those of references with the first; None of others.
 
         They are what ``Analysis.measure`` returned, with the labels of the run.
         """
@@ -77,7 +77,7 @@ class EarlierStudies:
         return None if kept is None else {name: table.rows() for name, table in kept.tables[member].items()}
 
     def commits(self, study: StudyRecord) -> dict[str, str]:
-        """Returns at which commit those members of a study were asked whose numbers are taken from here.
+        """Return at which commit those members of a study were asked whose numbers are taken from here.
 
         Where the very study is here, made at the same commit, it is its own record that says so: a command that is done
         again writes the same bytes.
@@ -89,7 +89,7 @@ class EarlierStudies:
         return {member.key: kept.record.asked.get(member.key, kept.record.commit) for member, kept in there}
 
     def folders(self, study: StudyRecord) -> list[Path]:
-        """Returns the folders that numbers of a study are taken from."""
+        """Return the folders that numbers of a study are taken from."""
         found = (kept.folder for member in study.runs if (kept := self._of(member)) is not None)
         return list(dict.fromkeys(found))
 
@@ -104,9 +104,9 @@ def find(
     say: Callable[[str], object],
     current: Callable[[Path, StudyRecord], bool] = lambda folder, known: True,
 ) -> EarlierStudies | None:
-    """Returns what folders hold of the question of a study; None where none does. Those not ``current`` do not count.
+    """Return what folders hold of the question of a study; None where none does. Those not ``current`` do not count.
 
-    One that does not hold all that is shown of it is passed over. References are asked beside the first run, which
+    A study without everything that is shown of it is passed over. References are asked with the first run, which
     therefore has to be the same.
     """
     if not analysis.trains or type(analysis).files is not GridAnalysis.files:

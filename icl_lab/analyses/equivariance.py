@@ -98,7 +98,7 @@ class Equivariance(Analysis):
         return replace(self, scales=tuple(sorted({*map(float, self.scales)})))
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Asks the model, whole and with parts put right, and beside the first model the references."""
+        """Ask the model, whole and with parts put right, and with the first model the references."""
         model, prompt, rows = trained.model, trained.prompts(self.prompts), list[Row]()
         at, least = scored(model, trained.task, prompt), exact_within_bound(model, trained.task)
         for name, subject in trained.subjects().items():
@@ -230,7 +230,7 @@ def parts_of(model: GPT2) -> dict[str, list[str | nn.Module]]:
 def failures(model: GPT2, prompt: Prompt, scale: float, at: Sequence[int]) -> dict[str, Tensor]:
     """Squared failure (b), a sum over the answers at ``at``, with parts put right: each, all but each, and all.
 
-    A pass reads b prompts and then the same with their labels multiplied, which take from the first what they need.
+    A pass reads b prompts and then the same with their labels multiplied, which take activations from the first.
     """
     parts = parts_of(model)
     sets = {name: [name] for name in parts} | {f"all-but-{name}": [n for n in parts if n != name] for name in parts}
@@ -268,7 +268,7 @@ def _to_scale(s: Tensor, name: str, x: Tensor) -> Tensor:
 
 
 def _linear(s: Tensor, module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    """For the multiplied prompts: biases times s (b 1 1), and norms that divide by what they do for the others."""
+    """For the multiplied prompts: biases times s (b 1 1), and norms with the divisor of the others."""
     plain, moved = output.chunk(2)
     bias = getattr(module, "bias", None)
     shift, grown = torch.zeros_like(s) if bias is None else bias, torch.ones_like(s)

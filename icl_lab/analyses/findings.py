@@ -33,7 +33,7 @@ DIGITS = 5  # of a kept contribution of a prompt
 
 
 def cell(metric: str, value: float | None, count: int = 1, **where: object) -> Row:
-    """Returns a row of a grid whose value has no standard error."""
+    """Return a row of a grid whose value has no standard error."""
     return {**where, "metric": metric, "value": value, "stderr": None, "count": count}
 
 
@@ -46,7 +46,7 @@ class TrainedModel:
     load: Callable[[], GPT2]  # called once, and only by an analysis that reads the model
     task: Task
     lab: Lab
-    first: bool  # of all models that are asked: what is the same for all is measured beside this one
+    first: bool  # of all models that are asked: references are measured with this one
     tick: Callable[[int, int], object]  # done, total: progress within this model
 
     @cached_property
@@ -65,7 +65,7 @@ class TrainedModel:
         return training_cell(self.task, self.spec)
 
     def prompts(self, count: int, cell: Mapping[str, float] | None = None) -> Prompt:
-        """Draws test prompts of a cell (of training conditions unless named), the same for every model of the task.
+        """Draw test prompts of a cell (of training conditions unless named), the same for every model of the task.
 
         They come from the test set with balanced classes, where there is one.
         """
@@ -73,7 +73,7 @@ class TrainedModel:
         return drawn(self.spec, count, int(here.pop("length")), here)
 
     def subjects(self) -> dict[str, Subject]:
-        """Returns the model and, beside the first model only, the task's reference predictors, which are no models."""
+        """Return the model and, with the first model only, the task's reference predictors."""
         found = {self.label: subject(self.model, self.task, self.lab.device)}
         if self.first:
             found |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
@@ -95,43 +95,43 @@ class TrainedModel:
         ]
 
     def labelled(self, rows: Iterable[Row]) -> list[Row]:
-        """Returns rows with the labels of the run; a row that names its own label, such as ``attn``, keeps it."""
+        """Return rows with the labels of the run; a row that names its own label, such as ``attn``, keep it."""
         return [{**self.run.labels, "attn": self.label, **row} for row in rows]
 
 
 def drawn(spec: RunSpec, count: int, length: int, shift: Mapping[str, float]) -> Prompt:
-    """Draws test prompts of a run's task, balanced where they can be."""
+    """Draw test prompts of a run's task, balanced where they can be."""
     test = TestSpec(prompts=count, axes={"length": [float(length)]}, draws=spec.test.draws)
     return draw(tasks.build(spec.task).balanced, length, test, shift)
 
 
 def check_lengths(spec: RunSpec, lengths: Iterable[int]) -> None:
-    """Raises ``BadValue`` where the task, or the position code, has no prompts of one of these lengths."""
+    """Raise ``BadValue`` where the task, or the position code, has no prompts of one of these lengths."""
     check(change(spec, {"test.axes.length": [float(length) for length in lengths]}), tasks.build(spec.task))
 
 
 def check_drawn(spec: RunSpec, length: int) -> None:
-    """Raises ``BadValue`` where a prompt of this length cannot be drawn, or the position code has none so long."""
+    """Raise ``BadValue`` where a prompt of this length cannot be drawn, or the position code has none so long."""
     check_lengths(spec, [length])
     drawn(spec, 1, length, {})
 
 
 def check_factors(factors: Iterable[float]) -> None:
-    """Raises ``BadValue`` on a factor that is no finite number above 0: 0 or a negative one would change a sign."""
+    """Raise ``BadValue`` on a factor that is not finite and above 0: a negative one would change a sign."""
     for factor in factors:
         require(0 < factor < math.inf, "a factor must be finite and > 0", f"{factor:g}")
         require(factor <= GREATEST, f"a factor must be at most {GREATEST:g}", f"{factor:g}")
 
 
 def check_growth(factors: Iterable[float]) -> None:
-    """Raises ``BadValue`` as ``check_factors``, and where no factor but 1 is named."""
+    """Raise ``BadValue`` as ``check_factors``, and where no factor but 1 is named."""
     named = set(factors)
     check_factors(named)
     require(bool(named - {1.0}), "a number grows by factors other than 1", "none")
 
 
 def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:
-    """Returns the factors in ascending order, each once, and 1 among them: the undisturbed prompt.
+    """Return the factors in ascending order, each once, and 1 among them: the undisturbed prompt.
 
     >>> with_undisturbed((100, 10, 100))
     (1.0, 10.0, 100.0)
@@ -140,19 +140,19 @@ def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:
 
 
 def factors_of(cells: Mapping[str, Sequence[float]]) -> list[float]:
-    """Returns the factors in the cells of a claim; raises ``KeyError`` where it names none."""
+    """Return the factors in the cells of a claim; raises ``KeyError`` where it names none."""
     if "factor" not in cells:
         raise KeyError("a claim about a number that is multiplied names its factors: cells = { factor = [100] }")
     return list(cells["factor"])
 
 
 def known(values: Iterable[float]) -> list[float]:
-    """Returns the values that are not NaN."""
+    """Return the values that are not NaN."""
     return [value for value in values if not math.isnan(value)]
 
 
 def known_median(values: Iterable[float]) -> float:
-    """Returns the median of the values that are not NaN; NaN where there is none."""
+    """Return the median of the values that are not NaN; NaN where there is none."""
     return median(known(values) or [math.nan])
 
 
@@ -186,15 +186,15 @@ class StoredGrids:
         return self.seeds_of(self.rules[0])
 
     def seeds_of(self, rule: str) -> list[int]:
-        """Returns the training seeds of a label."""
+        """Return the training seeds of a label."""
         return [int(seed) for seed in self.first.where(attn=rule).values("seed")]
 
     def curves_by_rule(self, name: str, along: str, *by: str, **where: object) -> dict[str, Curves]:
-        """Returns curves of each normalizer in some cells of a grid: (along, value), one for each value of ``by``."""
+        """Return curves of each normalizer in some cells of a grid: (along, value), one for each value of ``by``."""
         return {rule: self[name].where(attn=rule, **where).lines(along, *by) for rule in self.rules}
 
     def mean(self, name: str, **where: object) -> float:
-        """Returns the mean of cells of a grid, over seeds and whatever else is left."""
+        """Return the mean of cells of a grid, over seeds and whatever else is left."""
         return fmean(float(value) for value in self[name].where(**where).frame["value"])
 
     def rows(
@@ -226,7 +226,7 @@ class StoredGrids:
         return np.asarray((np.log(means) if logarithm else means).mean(axis=1))
 
     def own(self, name: str, of: str, seed: int) -> Grid:
-        """Returns the rows of a label and seed in a grid; a reference was asked once, beside the first model."""
+        """Return the rows of a label and seed in a grid; a reference was asked once, with the first model."""
         rows = self[name].where(attn=of)
         return rows if of.startswith("reference:") else rows.where(seed=seed)
 

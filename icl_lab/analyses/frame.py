@@ -423,7 +423,7 @@ def build(name: str, options: Mapping[str, object]) -> AnyAnalysis:
 def constant(of: str) -> float | None:
     """Return the number that a claim names as its subject, such as ``reference:0.25``; None for another subject.
 
-    Raises ``KeyError`` for a reference that is no number.
+    Raises ``KeyError`` for another reference.
     """
     kind, _, text = of.partition(":")
     if kind != "reference":

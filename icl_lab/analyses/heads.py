@@ -92,7 +92,7 @@ class Heads(Analysis):
             raise BadValue("a model without attention has no heads to look at.")
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Reads every head in training conditions and in the cells that differ from them along one axis."""
+        """Read every head in training conditions and in the cells that differ from them along one axis."""
         suite, rows = trained.task.balanced, []
         cells = cells_along_axes(trained.cell, trained.spec.test.axes)
         for done, here in enumerate(cells):
@@ -150,7 +150,7 @@ class Heads(Analysis):
         return f"At the last answer in training conditions the median head has an entropy of {md.listed(entropies)}."
 
     def span(self, task: Task, metric: str) -> float:
-        """Returns 1: weights are shares, and entropies shares of log n."""
+        """Return 1: weights are shares, and entropies shares of log n."""
         return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
@@ -172,7 +172,7 @@ class Heads(Analysis):
 def statistics_of_heads(
     model: GPT2, prompt: Prompt, places: Mapping[int, int], roles: int, device: torch.device
 ) -> list[Row]:
-    """Measures some tokens in every layer and head; ``places`` maps an index of the grid to its token (from 0)."""
+    """Measure some tokens in every layer and head; ``places`` maps an index of the grid to its token (from 0)."""
     found: dict[tuple[int, int, str], list[Tensor]] = {}
 
     def see(layer: int, weights: Tensor, scores: Tensor) -> None:
@@ -190,7 +190,7 @@ def statistics_of_heads(
 
 
 def cells_along_axes(here: Mapping[str, float], axes: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
-    """Returns the cell of training, then those of the test grid that differ from it along one axis."""
+    """Return the cell of training, then those of the test grid that differ from it along one axis."""
     return [dict(here)] + [
         {**here, axis: value} for axis, values in axes.items() for value in values if value != here[axis]
     ]
@@ -202,7 +202,7 @@ def spread_out(length: int, places: int = 6) -> Sequence[int]:
 
 
 def training(grid: Grid) -> dict[str, float]:
-    """Returns the cell of training of one normalizer, which is measured first."""
+    """Return the cell of training of one normalizer, which is measured first."""
     first = grid.frame.iloc[0]
     return {axis: float(first[axis]) for axis in grid.axes if axis not in ("layer", "head", "index")}
 
@@ -255,18 +255,18 @@ class AlongLength(Analysis):
 
     @abstractmethod
     def read_row(self, row: AttentionRow) -> Mapping[str, Tensor]:
-        """Returns each metric of some prompts, (b l h)."""
+        """Return each metric of some prompts, (b l h)."""
 
     @abstractmethod
     def trends(self, grid: Grid) -> list[float]:
-        """Returns the trend of each head of each seed of one normalizer, from cells of the first grid."""
+        """Return the trend of each head of each seed of one normalizer, from cells of the first grid."""
 
     def write(self, trend: float) -> str:
-        """Returns a trend as the table holds it."""
+        """Return a trend as the table holds it."""
         return f"{trend:.2f}"
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Reads every head at each length."""
+        """Read every head at each length."""
         rows: list[Row] = []
         for done, length in enumerate(self.lengths):
             prompt, at = trained.prompts(self.prompts, {"length": length}), trained.task.asking(length)
@@ -323,7 +323,7 @@ class AlongLength(Analysis):
 
 
 def usual_lengths(spec: RunSpec) -> list[int]:
-    """Returns 1/2 to 16 training lengths, as far as prompts can be made and the position code goes."""
+    """Return 1/2 to 16 training lengths, as far as prompts can be made and the position code goes."""
     lengths = dict.fromkeys(max(8, int(stretch * spec.train.longest)) for stretch in STRETCHES)
     return [length for length in lengths if _can(spec, length)]
 
@@ -381,11 +381,11 @@ class Fading(AlongLength):
         return slopes(grid)
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Reads every head at each length, and what its normalizer has learned."""
+        """Read every head at each length, and what its normalizer has learned."""
         return {**super().measure(trained), "learned": parameters(trained.model)}
 
     def table(self, found: Findings) -> list[str]:
-        """Slopes of the heads, every metric at each length (medians over heads), and what was learned."""
+        """Slopes of the heads, every metric at each length (medians over heads), and the learned numbers."""
         text = super().table(found)
         if "learned" in found.grids:
             text += ["", *md.head(["learned", "layer", "heads of the first seed", "mean over seeds"])]

@@ -50,14 +50,14 @@ class Fit:
     aic: float
 
     def at(self, n: ArrayLike) -> np.ndarray:
-        """Returns the law at ``n``."""
+        """Return the law at ``n``."""
         x = np.asarray(n, float)
         grown = LAWS[self.law]
         return self.shift + (self.slope * grown(x) if grown is not None else np.zeros_like(x))
 
 
 def fits(p: ArrayLike, first: int = 1) -> list[Fit]:
-    """Fits every law to p_n, n = first, first + 1, ...; the best by Akaike's criterion first.
+    """Fit every law to p_n, n = first, first + 1, ...; the best by Akaike's criterion first.
 
     Formula: AIC = N log(RSS / N) + 2 k, with k = 3 (slope, shift, variance), or 2 for the constant
 
@@ -127,14 +127,14 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
         return self
 
     def measure(self, trained: TrainedModel) -> LearnedFactor:
-        """Reads p, s and b from the model and fits the laws to p."""
+        """Read p, s and b from the model and fit the laws to p."""
         rules = [cast(SSMaxFree, rule) for rule in trained.model.rules]
         p = rules[0].p.detach().double().cpu().numpy()[FEWEST - 1 :]
         s, b = (np.array([getattr(rule, name).tolist() for rule in rules]) for name in ("s", "b"))
         return LearnedFactor(trained.run.seed, p, fits(p, FEWEST), s, b)
 
     def collect(self, answers: Sequence[tuple[TrainedModel, LearnedFactor]]) -> list[LearnedFactor]:
-        """Returns what each run has learned."""
+        """Return what each run has learned."""
         return [learned for _, learned in answers]
 
     def table(self, found: Sequence[LearnedFactor]) -> list[str]:
@@ -183,7 +183,7 @@ class Law(AnalysisOf[LearnedFactor, Sequence[LearnedFactor], Sequence[LearnedFac
         return {"p.csv": csv_text(["seed", "n", "p"], rows)}
 
     def read(self, folder: Path) -> list[LearnedFactor] | None:
-        """Reads ``p.csv`` and fits the laws again; None where it is not there. The s and b of heads are not kept."""
+        """Read ``p.csv`` and fit the laws again; None where it is not there. The s and b of heads are not kept."""
         path = folder / "p.csv"
         if not path.exists():
             return None

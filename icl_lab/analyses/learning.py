@@ -66,7 +66,7 @@ class Learning(Analysis):
         return [run for run in runs if stored(run) is None]
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Reads the history of a run, which is trained first where it has none."""
+        """Read the history of a run, which is trained first where it has none."""
         history = stored(trained.run)
         if history is None:
             trained.load()
@@ -137,7 +137,7 @@ class Learning(Analysis):
 
 
 def stored(run: Run) -> list[dict[str, float]] | None:
-    """Returns the history of a run, from its folder or the evidence; None where there is none."""
+    """Return the history of a run, from its folder or the evidence; None where there is none."""
     return (run.history() or None) if run.recorded else None
 
 

@@ -77,7 +77,7 @@ class NeedleScores(Analysis):
         check_drawn(spec, length)
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Lets the model look for needles at any depth, in prompts that all models share."""
+        """Let the model look for needles at any depth, in prompts that all models share."""
         length = self.tokens(trained.spec)
         prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
         scores, outcomes = retrieve(trained.model, tasks.require(trained.task, Retrieval), prompt, trained.lab.device)
@@ -139,14 +139,14 @@ class NeedleScores(Analysis):
         return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(shares_of)}."
 
     def span(self, task: Task, metric: str) -> float:
-        """Returns 1: scores and outcomes are shares."""
+        """Return 1: scores and outcomes are shares."""
         return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.
 
         ``first``: share whose first symbol is right, the others or not. ``auc``: how well the best score of a trial
-        tells those that are all right from the others, see ``auc``; beside it ``reference:0.5`` is chance. Cells may
+        separates those that are all right from the others, see ``auc``; ``reference:0.5`` is chance. Cells may
         name the length. Raises ``KeyError`` on another metric, and where all trials ended alike.
         """
         metric = metric or "top"
@@ -184,7 +184,7 @@ class NeedleScores(Analysis):
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """Head that is best on these trials, for ``best-head``; None for what is read from single trials."""
+        """Head that is best on these trials, for ``best-head``; None for numbers of single trials."""
         if metric != "best-head":
             return None
         heads = found["heads"].where(attn=of, seed=seed, **cells)
@@ -192,7 +192,7 @@ class NeedleScores(Analysis):
 
 
 def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the needle score of every head (b l h), and outcomes (b): 0 wrong, 1 the first symbol only, 2 all right.
+    """Return the needle score of every head (b l h), and outcomes (b): 0 wrong, 1 the first symbol only, 2 all right.
 
     Signed weights count by their size.
     """
@@ -206,7 +206,7 @@ def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device)
 
 
 def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
-    """The area under the ROC curve of a score that is to tell successes: 0.5 tells nothing, 1 tells all.
+    """The area under the ROC curve of a score of successes: 0.5 is chance, 1 separates all.
 
     Formula: the share of pairs of a success and a failure in which the success scores more, a tie counting half
 

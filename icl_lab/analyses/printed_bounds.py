@@ -27,7 +27,7 @@ NOBODY = {"preset": "-", "spec": "-", "seed": 0}  # a row belongs to no run
 # Published table -> the columns of its row labels, the standard deviation, and the error.
 PRINTED = {"ssa_table1": ("method", "sigma", "mse"), "ssa_table6": ("model", "sigma", "squared_error")}
 POINTS, FEW = 40, 9  # examples of a published prompt, and what the text says of short ones
-# Readings: the examples that are scored, and what is added to the standard deviation of the column.
+# Readings: the examples that are scored, and the number added to the standard deviation of the column.
 READINGS = {"as printed": (POINTS, 0), "9 points": (FEW, 0), "column before": (POINTS, -1)}
 LOWEST = 4.0  # the standard deviation from which an error is one of a bound, not of learning
 STEP = 0.01
@@ -53,7 +53,7 @@ class PrintedBounds(Analysis):
             raise BadValue("printed-bounds reads published functions: set draws = 'paper' (icl-lab experiment does).")
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Inverts the clip error of each printed cell; then reads the bounds of the stored models of the task."""
+        """Invert the clip error of each printed cell; then read the bounds of the stored models of the task."""
         task, printed = trained.task, list[Row]()
         cells = [cell for cell in _cells() if cell[1] >= LOWEST]
         for points, column in READINGS.values():

@@ -35,7 +35,7 @@ RIDGE = 1e-3  # in units of the mean variance of a feature
 
 
 def states(model: GPT2, task: Task, prompt: Prompt) -> Iterator[Tensor]:
-    """Yields the residual stream at the numbers' tokens before each block and after the last, each (b L d).
+    """Yield the residual stream at the numbers' tokens before each block and after the last, each (b L d).
 
     Each vector is shifted to mean 0 and scaled to length sqrt(d), as the layer norm of the next block reads it.
     """
@@ -78,7 +78,7 @@ def _with_constant(states: Tensor) -> Tensor:
     return torch.cat((states, torch.ones_like(states[..., :1])), -1)
 
 
-OUTPUT = -1.0  # the layer of what is read at the model's output
+OUTPUT = -1.0  # the layer of rows at the model's output
 
 
 @torch.no_grad()
@@ -92,7 +92,7 @@ def readings(
     device: torch.device,
     tick: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Row]:
-    """Multiplies the number with index ``at`` by each factor; returns error rates, the mean over two classes each.
+    """Multiply the number with index ``at`` by each factor; return error rates, the mean over two classes each.
 
     ``together``: of the last answer of the prompt. ``alone-deviant`` and ``alone-others``: of the only answer of a
     prompt that holds one of its numbers. ``probe-deviant`` and ``probe-others``: of a linear probe at the numbers'
@@ -182,7 +182,7 @@ class Probe(Analysis):
         return replace(self, factors=with_undisturbed(self.factors))
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Trains probes on undisturbed prompts of their own, then reads the test prompts at each factor."""
+        """Train probes on separate undisturbed prompts, then read the test prompts at each factor."""
         suite, here = tasks.require(trained.task.balanced, SingleNumbers), dict(trained.cell)
         length = int(here.pop("length"))
         lessons = suite.sample(stream(TEST_SEED, "probe", length), LESSONS, length, **here)
@@ -239,7 +239,7 @@ class Probe(Analysis):
         )
 
     def span(self, task: Task, metric: str) -> float:
-        """Returns 1: metrics are error rates."""
+        """Return 1: metrics are error rates."""
         return 1.0
 
 

@@ -86,7 +86,7 @@ class ProbePairs(Analysis):
         return replace(self, sha=sha)
 
     def paradigms(self) -> dict[str, list[Pair]]:
-        """Returns the pairs by paradigm; raises ``BadValue`` where a folder has none, or a file holds no pairs."""
+        """Return the pairs by paradigm; raises ``BadValue`` where a folder has none, or a file holds no pairs."""
         if not self.pairs:
             return {name: grammar.pairs(name, self.prompts) for name in grammar.grammar().pairs}
         return {path.stem: read(path)[: self.prompts] for path in found(Path(self.pairs))}
@@ -112,7 +112,7 @@ class ProbePairs(Analysis):
         return {"accuracy": rows, "prompts": single}
 
     def table(self, found: Findings) -> list[str]:
-        """The accuracy of each normalizer by paradigm, and beside the first what others differ from it."""
+        """The accuracy of each normalizer by paradigm, and the difference of the others from the first."""
         first, *others = found.rules
         columns = [f"{rule}, minus {first}" for rule in others]
         text = [
@@ -148,7 +148,7 @@ class ProbePairs(Analysis):
         return f"The grammatical sentence wins in {md.listed(shares)} of the pairs (mean over the paradigms)."
 
     def span(self, task: Task, metric: str) -> float:
-        """Returns 1: metrics are accuracies."""
+        """Return 1: metrics are accuracies."""
         return 1.0
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
@@ -165,7 +165,7 @@ class ProbePairs(Analysis):
 
 
 def found(folder: Path) -> list[Path]:
-    """Returns the files of a folder of pairs; raises ``BadValue`` where there is none, or one has no plain name."""
+    """Return the files of a folder of pairs; raises ``BadValue`` where there is none, or one has no plain name."""
     files = sorted(folder.glob("*.txt")) if folder.is_dir() else []
     if not files:
         raise BadValue(f"there are no pairs in '{folder}': a folder of files such as Zorro's, paradigm.txt, is read.")
@@ -177,7 +177,7 @@ def found(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> list[Pair]:
-    """Reads a file of pairs, a sentence a line; raises ``BadValue`` where it is no text or their number is odd."""
+    """Read a file of pairs, a sentence a line; raises ``BadValue`` where it is not text or their number is odd."""
     try:
         text = foreign.read(path, foreign.MOST_TEXT).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -191,7 +191,7 @@ def read(path: Path) -> list[Pair]:
 
 
 def known(corpus: Corpus, pairs: Sequence[Pair]) -> list[Pair]:
-    """Returns the pairs whose words the corpus has."""
+    """Return the pairs whose words the corpus has."""
     return [pair for pair in pairs if all(corpus.ids(sentence) for sentence in pair)]
 
 
@@ -239,7 +239,7 @@ def _log_p(model: GPT2, read: Tensor, targets: Tensor, device: torch.device) -> 
 
 
 def trials(found: StoredGrids, rule: str, paradigm: str) -> Array:
-    """Returns what became of each pair in the seeds of which single pairs are kept, (seeds pairs)."""
+    """Return what became of each pair in the seeds of which single pairs are kept, (seeds pairs)."""
     return np.asarray(found["prompts"].where(attn=rule, metric=paradigm).table("seed", "prompt").to_numpy())
 
 

@@ -31,7 +31,7 @@ TEXT, ORIGIN = "table.md", "Made by "
 
 
 def options(analysis: AnyAnalysis) -> dict[str, object]:
-    """Returns the options of an analysis with their values, and its version.
+    """Return the options of an analysis with their values, and its version.
 
     Those that came later are left out where they have their default, and so is a version that is the first.
     """
@@ -43,7 +43,7 @@ def options(analysis: AnyAnalysis) -> dict[str, object]:
 
 
 def record(name: str, analysis: AnyAnalysis, groups: Groups, command: str) -> StudyRecord:
-    """Describes the study that an analysis of these runs is."""
+    """Describe the study that an analysis of these runs is."""
     made = replace(StudyRecord.of(name, options(analysis), groups, command), code=code(name))
     if analysis.trains:
         return made
@@ -51,12 +51,12 @@ def record(name: str, analysis: AnyAnalysis, groups: Groups, command: str) -> St
 
 
 def code(name: str) -> str:
-    """Returns the hash of the code of an analysis; empty for one that is not registered."""
+    """Return the hash of the code of an analysis; empty for one that is not registered."""
     return registry.record(name)["sha256"] if name in registry.names() else ""
 
 
 def head(analysis: AnyAnalysis, spec: RunSpec, groups: Groups) -> str:
-    """Returns the line above every table: the task, the preset, and over how many training seeds."""
+    """Return the line above every table: the task, the preset, and over how many training seeds."""
     seeds = max(len(runs) for runs in groups.values())
     lost = [f"{label}, seed {run.seed}" for label, runs in groups.items() for run in runs if run.diverged]
     left = f" Left out, because the training diverged: {'; '.join(lost)}." if lost else ""
@@ -66,7 +66,7 @@ def head(analysis: AnyAnalysis, spec: RunSpec, groups: Groups) -> str:
 
 
 def text(above: str, finding: str, table: Sequence[str], command: str, more: str = "") -> str:
-    """Returns what was found as Markdown: the line above, the finding, the tables, what made them."""
+    """Return the findings as Markdown: the line above, the finding, the tables, the command."""
     lines = [above, "", *([finding, ""] if finding else [])]
     return "\n".join([*lines, *table, "", f"{ORIGIN}{md.code(command)}.", ""]) + more
 
@@ -81,9 +81,8 @@ def _shown(analysis: AnalysisOf[M, S, F], found: F) -> tuple[str, list[str]]:
 def redrawn(folder: Path, specs: Mapping[str, RunSpec], store: Store) -> str:
     """Return the text of a stored study drawn anew from its tables; empty where these lack a number that it has.
 
-    What stands below the tables, verdicts on claims among it, stays: it was judged from what was stored then. ``specs``
-    are known specifications by their hash. Raises ``RunFailed`` where a table is damaged, and where the text was edited
-    below its tables.
+    The text below the tables, verdicts on claims among it, stays as it was judged. ``specs`` are known specifications
+    by their hash. Raises ``RunFailed`` where a table is damaged, and where the text was edited below its tables.
     """
     study = study_folder.read(folder)
     if study is None or study.kind not in registry.names() or not all(member.spec in specs for member in study.runs):
@@ -123,9 +122,9 @@ def publish(
     more: str = "",
     show: Callable[[str], object] = lambda text: None,
 ) -> str:
-    """Writes numbers, tables, figures and the record of the study, the record last; returns the tables as text.
+    """Write numbers, tables, figures and the record of the study, the record last; return the tables as text.
 
-    ``show`` is told these before figures are drawn: that takes longest.
+    ``show`` gets these before figures are drawn, which takes longest.
     """
     spec = next(iter(groups.values()))[0].spec
     finding, table = _shown(analysis, found)
@@ -136,7 +135,7 @@ def publish(
     figures = analysis.figures(found, titled(analysis, spec))
     pngs = {name: encode(figure, "png") for name, figure in figures.items()}
     files: dict[str, str | bytes] = {**analysis.files(found), TEXT: printed}
-    if not any(name.endswith(".html") for name in files):  # one that has a page of its own needs no other
+    if not any(name.endswith(".html") for name in files):  # the analysis makes its page
         files["report.html"] = page(study, analysis, groups, finding, [*table, *more.splitlines()], pngs)
     files |= {f"{name}.png": data for name, data in pngs.items() if "png" in analysis.kinds}
     study_folder.publish(study, folder, files, figures, [kind for kind in analysis.kinds if kind != "png"])
@@ -144,12 +143,12 @@ def publish(
 
 
 def written(folder: Path) -> Sequence[str]:
-    """Returns the names of the files in a folder, sorted."""
+    """Return the names of the files in a folder, sorted."""
     return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
 def titled(analysis: AnyAnalysis, spec: RunSpec) -> str:
-    """Returns the title of figures and pages: the task and the preset of trained models, and what was asked."""
+    """Return the title of figures and pages: task and preset of trained models, and the title of the analysis."""
     return f"{spec.task}, {spec.preset}: {analysis.title}" if analysis.trains else analysis.title
 
 
@@ -161,7 +160,7 @@ def page(
     lines: Sequence[str],
     figures: Mapping[str, bytes],
 ) -> str:
-    """Returns the page; ``lines`` are the analysis' table in Markdown, figures are PNG.
+    """Return the page; ``lines`` are the analysis' table in Markdown, figures are PNG.
 
     Everything is written as text, never markup.
     """
@@ -179,7 +178,7 @@ def document(
     figures: Mapping[str, bytes],
     command: str,
 ) -> str:
-    """Returns a page of lines of Markdown and PNG figures, with a box of what was asked."""
+    """Return a page of lines of Markdown and PNG figures, with a box of the options."""
     return render(
         "analysis.html",
         title=title,
@@ -197,13 +196,13 @@ def document(
 
 
 def asked(options: Mapping[str, object]) -> Iterable[tuple[str, str]]:
-    """Yields the options of a study as they are written in that box."""
+    """Yield the options of a study as they are written in that box."""
     for name, value in options.items():
         yield name.replace("_", " ").capitalize(), in_words(value) or "the usual"
 
 
 def sections(lines: Iterable[str]) -> list[Section]:
-    """Reads Markdown as sections: a heading or a table begins one, and paragraphs stand above its table.
+    """Read Markdown as sections: a heading or a table begins one, and paragraphs stand above its table.
 
     >>> (section,) = sections(["Of two.", "", "| a |", "| --- |", "| 1 |"])
     >>> section.notes, section.table.head, len(section.table.rows)

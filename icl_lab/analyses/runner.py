@@ -18,7 +18,7 @@ Groups = Mapping[str, Sequence[Run]]  # a label -> the runs of its training seed
 
 
 def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Groups runs by their normalizer, in order of appearance; a hash tells two specifications of one apart."""
+    """Group runs by their normalizer, in order of appearance; two specifications of one get their hashes."""
     specs: dict[str, list[str]] = {}
     for run in runs:
         known = specs.setdefault(run.name, [])
@@ -32,7 +32,7 @@ def labels(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def checked(analysis: A, groups: Groups) -> A:
-    """Returns the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
+    """Return the analysis prepared for these runs; raises ``BadValue`` where it cannot ask them."""
     runs = [run for seeds in groups.values() for run in seeds]
     if analysis.most is not None and len(runs) > analysis.most:
         raise BadValue(f"{analysis.name} takes at most {analysis.most} runs, got {len(runs)}.")
@@ -60,9 +60,9 @@ def ask(
     lab: Lab,
     known: Callable[[str, Run], M | None] = lambda label, run: None,
 ) -> F:
-    """Asks the models of each label, trained where missing; prompts that they share are drawn by address.
+    """Ask the models of each label, trained where missing; prompts that they share are drawn by address.
 
-    Those that are ``known`` are not asked again: what was found in them is put beside the rest.
+    Those that are ``known`` are not asked again: their rows join the rest.
 
     Raises ``BadValue`` where the analysis cannot ask them, and ``Stopped`` between two models when asked to stop.
     """

@@ -71,7 +71,7 @@ class Theory(Analysis):
         bounds.weigher(spec.attn)
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Draws the rows of a seed and asks the normalizer of the run for their weights."""
+        """Draw the rows of a seed and ask the normalizer of the run for their weights."""
         weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
         softmax = bounds.weigher("softmax")
         halves = {metric: bounds.weigher(trained.spec.attn, dtype) for metric, dtype in HALF.items()}
@@ -106,10 +106,9 @@ class Theory(Analysis):
         for gap in fading.values("gap"):
             lengths = fading.values("keys")
             text += ["", *md.head([f"largest weight, gap {gap:g}", *(f"n {n:g}" for n in lengths), "slope"])]
-            for rule in found.rules:
-                own_rows = fading.where(attn=rule, gap=gap)
-                weights = [short(_summed(own_rows.where(keys=n), "largest")) for n in lengths]
-                text.append(md.row([f"`{rule}`", *weights, f"{_slope(own_rows):.2f}"]))
+            weights = found.rows("fading", "keys", lambda values: short(fmean(values)), gap=gap)
+            for rule, row in zip(found.rules, weights, strict=True):
+                text.append(md.row([*row, f"{_slope(fading.where(attn=rule, gap=gap)):.2f}"]))
         return text
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:

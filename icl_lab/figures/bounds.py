@@ -29,7 +29,7 @@ class BoundPanel:
 
 
 def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reach: float) -> Figure:
-    """Draws a panel for each function: seeds thin, the median of a normalizer thick, the truth dashed.
+    """Draw a panel for each function: seeds thin, the median of a normalizer thick, the truth dashed.
 
     Shaded: training range. Short bars on the left (B-) and right (B+) margins: detected bounds. Triangles on the axis
     below: detected onsets, where the answer leaves the truth. Those inside the training range are left out: where a
@@ -70,7 +70,7 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
 
 
 def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, words: tuple[str, str]) -> Figure:
-    """Draws the largest answers B against the bound C, a dot a model, and errors over the spread of functions.
+    """Draw the largest answers B against the bound C, a dot a model, and errors over the spread of functions.
 
     ``sizes`` holds the models of each size, by label and seed. Left: those of all sizes, told apart by their marks.
     Right: geometric means over seeds of the models of the last size; shaded are errors below the floor of the lowest
@@ -213,7 +213,7 @@ def _errors(axes: Axes, models: Mapping[str, Sequence[Model]], looks: Mapping[st
 def control(
     slopes: Sequence[float], panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], *, title: str
 ) -> Figure:
-    """Draws the bound over the slope, a panel for each scale of the context, every seed a dot.
+    """Draw the bound over the slope, a panel for each scale of the context, every seed a dot.
 
     ``panels`` holds, for each normalizer, the bounds of the seeds (NaN: none) at every slope. Flat: the output is
     bounded. Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0
@@ -264,7 +264,7 @@ def sweeps(
     judged: float,
     axis: str,
 ) -> Figure:
-    """Draws the measured errors of each normalizer's seeds as dots, and what the bound of each predicts as lines.
+    """Draw the measured errors of each normalizer's seeds as dots, and what the bound of each predicts as lines.
 
     ``sigmas`` are the values of ``axis``. ``rules`` holds (measured, predicted), one row a seed. Grey: the error of
     answering 0. Only to the right of ``judged`` is a bound expected to explain the error.

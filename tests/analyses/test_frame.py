@@ -11,7 +11,7 @@ from icl_lab import analyses, tasks
 from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Analysis, AnalysisOf, option
-from icl_lab.errors import BadValue, Stopped, UnknownName, UnknownOption
+from icl_lab.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
 from icl_lab.grid import Grid
 from icl_lab.runs.store import by_rule
 
@@ -49,6 +49,81 @@ class Count(Analysis):
 
     def finding(self, found):
         return f"{len(found.rules)} normalizers were counted."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared(Analysis):
+    """How tall is it?"""
+
+    grids: ClassVar[Mapping[str, Sequence[str]]] = {"height": ("place",)}
+    title: ClassVar[str] = "height"
+    words: ClassVar[Mapping[str, str]] = {"metres": "height in m"}
+    along: ClassVar[str] = "place"
+    metrics: ClassVar[Mapping[str, Sequence[str]]] = {"metres": ("height",), "feet": ("height", "place")}
+    last: ClassVar[Sequence[str]] = ("place",)
+
+    def measure(self, trained):
+        return {}
+
+
+@pytest.fixture
+def heights(tiny):
+    """Heights of two normalizers in two seeds at the places 1 and 2."""
+    rows = [
+        {"task": "linear", "attn": rule, "seed": seed, "place": place, "metric": metric, "value": size, "stderr": 0.5}
+        for metric in ("metres", "feet")
+        for rule, base in (("softmax", 1.0), ("ssa", 10.0))
+        for seed in (0, 1)
+        for place, size in ((1, base + seed), (2, 2 * base + seed))
+    ]
+    return frame.Findings({"height": Grid.of(rows, ["place"])}, tiny())
+
+
+def test_tables_and_pictures_follow_from_declarations(heights):
+    lines = Declared().table(heights)
+    assert lines[0] == "| height in m | place 1 | place 2 |"
+    assert lines[2:] == ["| `softmax` | 1.5 | 2.5 |", "| `ssa` | 10.5 | 20.5 |"]
+    panel = Declared().panels(heights)["height in m"]
+    assert panel["ssa"] == [[(1.0, 10.0), (2.0, 20.0)], [(1.0, 11.0), (2.0, 21.0)]]
+    (axes, *_) = Declared().figures(heights, "heights")["height"].axes
+    assert axes.get_xlabel() == "place"
+
+
+def test_a_claim_reads_the_cells_that_are_declared(heights):
+    def value(cells, metric="", of="ssa"):
+        return Declared().value(heights, of, cells, metric, 1)
+
+    assert value({}) == 21.0  # the first metric, at the last place
+    assert value({"place": [1]}) == 11.0
+    assert value({"place": [1, 2]}, "feet") == 16.0
+    with pytest.raises(KeyError, match=r"a claim about 'feet' names its place: cells = \{ place = \[2\] \}"):
+        value({}, "feet")
+    with pytest.raises(KeyError, match="Declared has no metric 'inches'; there are metres, feet"):
+        value({}, "inches")
+    with pytest.raises(KeyError, match="no cell has place=3"):
+        value({"place": [2, 3]})  # the mean of some of the places would be another number
+    with pytest.raises(KeyError, match="no cell has attn=reference:4"):
+        value({}, of="reference:4")
+
+
+def test_a_number_is_the_subject_of_a_claim_where_declared(heights, monkeypatch):
+    monkeypatch.setattr(Declared, "constants", True)
+    asked = (heights, "reference:4", {}, "", 0)
+    assert Declared().value(*asked) == 4.0
+    assert Declared().prompts_error(*asked) == 0.0
+    assert set(Declared().on_resamples(*asked)) == {4.0}
+    assert Declared().prompts_error(heights, "ssa", {}, "", 0) == 0.5
+
+
+def test_undefined_cells_are_left_out_or_nothing_is_left(heights, monkeypatch):
+    monkeypatch.setattr(Declared, "undefined", "nobody was measured")
+    rows = heights["height"].rows()
+    for row in rows:
+        row["value"] = float("nan") if (row["attn"], row["place"]) == ("ssa", 2) else row["value"]
+    found = frame.StoredGrids({"height": Grid.of(rows, ["place"])})
+    assert Declared().value(found, "ssa", {"place": [1, 2]}, "", 0) == 10.0
+    with pytest.raises(Undefined, match="nobody was measured"):
+        Declared().value(found, "ssa", {}, "", 0)
 
 
 def groups_of(tiny, lab, *rules, seeds=1):

@@ -79,7 +79,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         return made
 
     def measure(self, trained: TrainedModel) -> Reading:
-        """Lets the model read the prompt, and the prompts of the means."""
+        """Let the model read the prompt, and the prompts of the means."""
         layout = self._laid([trained.run])
 
         def watch(prompt: Prompt) -> Maps:
@@ -104,7 +104,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         return Reading(seen, answers, found, learned, live)
 
     def collect(self, answers: Sequence[tuple[TrainedModel, Reading]]) -> Seen:
-        """Puts the maps of all models into frames: the prompt, then the means."""
+        """Put the maps of all models into frames: the prompt, then the means."""
         runs, readings = [trained.run for trained, _ in answers], [reading for _, reading in answers]
         layout, first = self._laid(runs), runs[0].spec
         task, marks = tasks.build(first.task), wording.marks(tasks.build(first.task), layout.asked.prompt)

@@ -51,7 +51,7 @@ class Maps:
 def attention_maps(
     model: GPT2, prompt: Prompt, layers: Sequence[int], heads: Sequence[int], last: int, device: torch.device
 ) -> Maps:
-    """Watches a model read prompts, as many at once as memory allows; the ``last`` rows of each map, on the CPU.
+    """Watch a model read prompts, as many at once as memory allows; the ``last`` rows of each map, on the CPU.
 
     With one prompt the weights are the model's own, to the last bit.
     """
@@ -89,7 +89,7 @@ class Plan:
 
 
 def planned(runs: Sequence[Run], asked: Asked, shown: Window) -> list[Plan]:
-    """Returns the means along every axis that has two values or more; fewer axes where a page has no room for all."""
+    """Return the means along every axis that has two values or more; fewer axes where a page has no room for all."""
     task = tasks.build(runs[0].spec.task)
     room = CELLS - len(runs) * shown.cells(asked.prompt.tokens.shape[1])
     plans = list(_along(runs, task, asked))
@@ -99,19 +99,19 @@ def planned(runs: Sequence[Run], asked: Asked, shown: Window) -> list[Plan]:
 
 
 def mean_prompts(task: Task, plan: Plan, count: int) -> Prompt:
-    """Draws the prompts of a mean by address, the same for all models, up to their last question."""
+    """Draw the prompts of a mean by address, the same for all models, up to their last question."""
     suite = task.balanced
     drawn = suite.sample(stream(TEST_SEED, "attention", "means", plan.length), count, plan.length, **plan.shift)
     return drawn.first(tokens_asked(task, plan.length))
 
 
 def mean_marks(task: Task, prompt: Prompt) -> list[Mark]:
-    """Returns the tokens by role and index, without the numbers of any one prompt."""
+    """Return the tokens by role and index, without the numbers of any one prompt."""
     return [Mark(mark.role, mark.index, "", None, mark.quiet) for mark in wording.marks(task.balanced, prompt)]
 
 
 def tokens_asked(task: Task, length: int) -> int:
-    """Returns the tokens of a prompt of ``length`` examples up to its last question."""
+    """Return the tokens of a prompt of ``length`` examples up to its last question."""
     return task.sample(stream(TEST_SEED, "attention", "end"), 16, length).end
 
 
@@ -198,7 +198,7 @@ class Seen:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Returns the normalizers; where two runs share one, with what tells them apart."""
+    """Return the normalizers; where two runs share one, with what tells them apart."""
     found = [run.name for run in runs]
     if len(set(found)) < len(runs):
         found = [f"{run.name} seed {run.seed}" for run in runs]

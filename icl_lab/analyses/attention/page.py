@@ -37,7 +37,7 @@ class AttentionPage:
 
 
 def page(found: Seen, origin: str) -> AttentionPage:
-    """Returns the page of some maps, ``origin`` says what made it: no file beside it, no request to anywhere."""
+    """Return the page of some maps, ``origin`` says what made it: no file beside it, no request to anywhere."""
     head, rows = answers_table(found)
     static_head, static_rows = _static(found)
     return AttentionPage(
@@ -62,7 +62,7 @@ def page(found: Seen, origin: str) -> AttentionPage:
 
 
 def data(found: Seen) -> dict[str, object]:
-    """Returns what the script of the page reads.
+    """Return what the script of the page reads.
 
     Weights and scores of the prompt itself are the model's single-precision numbers, so that what is shown is what was
     used; means over prompts have 65,536 levels and spreads 256. Only visible cells are there, row after row.
@@ -134,7 +134,7 @@ def _numbers(values: np.ndarray) -> dict[str, object]:
 
 
 def _levels(values: np.ndarray, kind: str) -> dict[str, object]:
-    """Rounds values to the levels of an unsigned integer between the least (or 0) and the greatest."""
+    """Round values to the levels of an unsigned integer between the least (or 0) and the greatest."""
     known = np.nan_to_num(values.astype(float))
     low, high = min(0.0, float(known.min())), max(0.0, float(known.max()))
     steps = np.iinfo(kind).max

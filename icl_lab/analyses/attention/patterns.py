@@ -38,7 +38,7 @@ class Compared(NamedTuple):
 
 
 def compared(marks: Sequence[Mark]) -> Compared:
-    """Compares numbers by their value, symbols by what is written; of vectors nothing is written."""
+    """Compare numbers by their value, symbols by what is written; of vectors nothing is written."""
     values = [mark.value for mark in marks if mark.value is not None]
     if len(values) == len(marks):
         return Compared(values, torch.inf)
@@ -94,7 +94,7 @@ def measured(maps: Maps, known: Compared, roles: int) -> list[list[list[float]]]
 
 @cache
 def graph(roles: int) -> OperatorGraph | None:
-    """Exports the pattern for a page that computes; None where torch has no graph of it."""
+    """Export the pattern for a page that computes; None where torch has no graph of it."""
 
     def example(n: int) -> Inputs:
         rng = torch.Generator().manual_seed(n)

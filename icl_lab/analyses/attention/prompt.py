@@ -50,7 +50,7 @@ class Asked:
 
 
 def read(text: str, spec: RunSpec, function: str = "") -> Asked:
-    """Reads ``1,-2,3,70`` or ``random:sigma=10,length=20,seed=1`` as a prompt of the task of ``spec``.
+    """Read ``1,-2,3,70`` or ``random:sigma=10,length=20,seed=1`` as a prompt of the task of ``spec``.
 
     Typed numbers are the inputs; labels follow by the task's normalizer, and where a function is needed and none is
     given it is drawn by address from N(0, 1). Raises ``BadValue`` on what is no such text, on a prompt that does not
@@ -71,7 +71,7 @@ def read(text: str, spec: RunSpec, function: str = "") -> Asked:
 
 
 def fits(spec: RunSpec, task: Task, length: int) -> None:
-    """Raises ``BadValue`` where a prompt of ``length`` examples is too long for the position code, or for memory."""
+    """Raise ``BadValue`` where a prompt of ``length`` examples is too long for the position code, or for memory."""
     t, model = task.tokens(length), spec.model
     name = spec.test.positions or spec.model.positions
     head_dim = model.width // model.heads
@@ -169,16 +169,16 @@ class Window:
     last: int | None = None
 
     def rows(self, t: int) -> int:
-        """Returns how many queries are shown of ``t`` tokens."""
+        """Return how many queries are shown of ``t`` tokens."""
         return min(self.last or t, t)
 
     def cells(self, t: int) -> int:
-        """Returns the cells of all maps of a prompt of ``t`` tokens, hidden ones included."""
+        """Return the cells of all maps of a prompt of ``t`` tokens, hidden ones included."""
         return len(self.layers) * len(self.heads) * self.rows(t) * t
 
 
 def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "", last: int | None = None) -> Window:
-    """Returns what will be shown of these runs, ``layers`` and ``heads`` as text such as ``0,2`` (empty: all).
+    """Return what will be shown of these runs, ``layers`` and ``heads`` as text such as ``0,2`` (empty: all).
 
     Raises ``BadValue`` on runs of different tasks or shapes, on a layer or head that is not there, on a prompt too long
     for a run, and on more cells than a page holds.
@@ -205,7 +205,7 @@ def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "",
 
 
 def chosen(what: str, text: str, count: int) -> list[int]:
-    """Reads ``0,2`` as numbers of layers or heads; all of them from an empty text."""
+    """Read ``0,2`` as numbers of layers or heads; all of them from an empty text."""
     words = [word.strip() for word in text.split(",")] if text.strip() else [str(number) for number in range(count)]
     for word in words:
         if not (word.isdecimal() and int(word) < count):

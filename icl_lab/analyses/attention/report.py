@@ -20,7 +20,7 @@ LONG = 8_000_000  # letters of a table of weights beyond which it is compressed
 
 
 def answers_table(found: Seen) -> tuple[list[str], list[list[str]]]:
-    """Returns head and rows: each question, the truth, and what every run answers, with the error it makes."""
+    """Return head and rows: each question, the truth, and what every run answers, with the error it makes."""
     marks = found.frames[0].marks
     head = ["token", "truth", *(f"{shown.name}{part}" for shown in found.runs for part in ("", ": error"))]
     rows = [
@@ -35,7 +35,7 @@ def answers_table(found: Seen) -> tuple[list[str], list[list[str]]]:
 
 
 def table(found: Seen) -> list[str]:
-    """Returns the answers beside the truth, and where each head of the last query has its largest weight."""
+    """Return the answers beside the truth, and where each head of the last query has its largest weight."""
     head, rows = answers_table(found)
     text = [
         f"Prompt {found.asked.brief}: {found.asked.origin}.",
@@ -59,7 +59,7 @@ def table(found: Seen) -> list[str]:
 
 
 def finding(found: Seen) -> str:
-    """Returns what each model answers last, the truth, and the key that its last query weighs most.
+    """Return what each model answers last, the truth, and the key that its last query weighs most.
 
     That is the key with the greatest mean of |weight| over the heads that are shown.
     """
@@ -79,7 +79,7 @@ def finding(found: Seen) -> str:
 
 
 def weights_csv(found: Seen) -> str:
-    """Returns every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0.
+    """Return every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0.
 
     What a run is beyond its normalizer and seed stands in the page and in its folder: here it would double a long file.
     """
@@ -106,7 +106,7 @@ def _csv(rows: Iterable[Iterable[object]]) -> str:
 
 
 def files(found: Seen) -> dict[str, str | bytes]:
-    """Returns the answers and the weights as CSV; the weights compressed where they are long."""
+    """Return the answers and the weights as CSV; the weights compressed where they are long."""
     head, rows = answers_table(found)
     weights, data = weights_csv(found), dict[str, str | bytes]({"answers.csv": _csv([head, *rows])})
     if len(weights) < LONG:
@@ -116,7 +116,7 @@ def files(found: Seen) -> dict[str, str | bytes]:
 
 
 def figure(found: Seen, title: str) -> Figure:
-    """Draws all maps of the prompt for print, one colour scale for all."""
+    """Draw all maps of the prompt for print, one colour scale for all."""
     return pictures.attention(
         _weights(found),
         [mark.label for mark in found.frames[0].marks],
@@ -129,7 +129,7 @@ def figure(found: Seen, title: str) -> Figure:
 
 
 def over_image(found: Seen, title: str) -> Figure:
-    """Draws what the last query of each head weighs, over the image that the prompt is; patches are all other keys."""
+    """Draw what the last query of each head weighs, over the image that the prompt is; patch are all other keys."""
     image, grid = cast(tuple[Tensor, tuple[int, int]], found.image)
     return pictures.over_image(
         image.numpy(),

@@ -1,4 +1,4 @@
-"""Boundary values: what answers stop at where the true value is far from every example.
+"""Boundary values: the numbers that answers do not exceed where the true value is far from every example.
 
 After Figures 1 and 9 of Naim et al. 2025, arXiv 2508.14685.
 """
@@ -26,7 +26,7 @@ from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import HasLines
 
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
-LEAST = 6  # a range must be at least so many root mean squares
+LEAST = 6  # root mean squares of the labels that a range must have at least
 MOST = 4096  # contexts: what memory holds
 LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 
@@ -84,7 +84,7 @@ class Boundary(GridAnalysis[Bounds]):
         return dataclasses.replace(self, reach=max(usual_reach(run.spec) for run in runs))
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Asks the model and, once, the references along every line, in contexts that all share."""
+        """Ask the model and, once, the references along every line, in contexts that all share."""
         reach = self.reach or usual_reach(trained.spec)
         truth, examples = curves.truths(reach), min(curves.EXAMPLES, trained.spec.train.longest - 1)
         found: dict[str, list[Row]] = {name: [] for name in self.grids}
@@ -101,7 +101,7 @@ class Boundary(GridAnalysis[Bounds]):
         return {**found, "measured": tested, bounds.GRID: bounds.answer_bounds(trained)}
 
     def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> Bounds:
-        """Adds the clip sweep of each run, beside what its own B, and its clip B, predict.
+        """Add the clip sweep of each run with the predictions of its B and clip B.
 
         A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
         """
@@ -126,7 +126,7 @@ class Boundary(GridAnalysis[Bounds]):
         return report.finding(found)
 
     def scale_of(self, task: Task, metric: str) -> Scale:
-        """Ratios of the bound C and of what it is held against, differences of everything else."""
+        """Ratios of the bound C and of the labels that it is compared with, differences of everything else."""
         return "log-ratio" if metric in bounds.CLAIMED and metric != bounds.REACHED else super().scale_of(task, metric)
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
@@ -148,5 +148,5 @@ class Boundary(GridAnalysis[Bounds]):
 
 
 def usual_reach(spec: RunSpec) -> float:
-    """Returns the end of the range of true values: 40, or as much more as training y are wider than usual."""
+    """Return the end of the range of true values: 40, or as much more as training y are wider than usual."""
     return REACH * curves.spread(spec) / math.sqrt(2)

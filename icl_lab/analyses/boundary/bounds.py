@@ -1,6 +1,6 @@
 """Numbers of all models: the boundary values B of their curves, the clip sweep that B predicts, and the bound C.
 
-C is set by the final norm and the read-out; beside it are kept the largest answers and the errors that C leaves.
+C is set by the final norm and the read-out; the largest answers and the errors that C leaves are kept with it.
 """
 
 import math
@@ -65,7 +65,7 @@ class Sweep:
     best: ClipFit | None  # the B that fits the far cells best; None where there are fewer than two
 
     def residual(self, bound: float) -> float:
-        """Returns the root mean square of log(predicted / measured) over the far cells; NaN where B is unknown."""
+        """Return the root mean square of log(predicted / measured) over the far cells; NaN where B is unknown."""
         if math.isnan(bound):
             return math.nan
         logs = [
@@ -77,7 +77,7 @@ class Sweep:
 
 
 def sweep_cells(run: Run) -> list[Row]:
-    """Returns the cells of a run's stored grid that its sweep goes through, as rows; none where no cell is far."""
+    """Return the cells of a run's stored grid that its sweep goes through, as rows; none where no cell is far."""
     spec, grid, task = run.spec, run.grid(), tasks.build(run.spec.task)
     if task.clip is None:
         return []
@@ -90,7 +90,7 @@ def sweep_cells(run: Run) -> list[Row]:
 
 
 def sweep_of(rule: str, seed: int, spec: RunSpec, found: Grid, bounds: Sequence[float]) -> Sweep | None:
-    """Sets what bounds predict beside what ``sweep_cells`` found of a seed of a normalizer; None where that is nothing.
+    """Return the errors that bounds predict with those of ``sweep_cells`` of a seed; None without such cells.
 
     Formula: mean (max(|y| - B, 0))^2 over the true y of each cell
     """
@@ -154,7 +154,7 @@ class Bounds(Findings):
         return int(self.first.frame["count"].iloc[0])
 
     def values(self, rule: str, line: Line, side: int, metric: str) -> list[float]:
-        """Returns a metric of one side of a curve, one number a seed."""
+        """Return a metric of one side of a curve, one number a seed."""
         return self._table.get((rule, line.slope, line.intercept, line.scale, float(side), metric), [])
 
     @cached_property
@@ -163,24 +163,24 @@ class Bounds(Findings):
         return {tuple(where): [float(value) for value in part] for where, part in parts}
 
     def kinds(self, rule: str, line: Line, side: int) -> list[str]:
-        """Returns the class of one side of a curve, one a seed."""
+        """Return the class of one side of a curve, one a seed."""
         return [CLASSES[int(code)] for code in self.values(rule, line, side, "class")]
 
     def typical(self, rule: str, place: int, metric: str = "bound") -> float:
-        """Returns the median of a bound over slopes and both sides, in plain contexts, of the seed at a place.
+        """Return the median of a bound over slopes and both sides, in plain contexts, of the seed at a place.
 
         NaN where no curve of that seed has one.
         """
         return known_median(self.values(rule, line, side, metric)[place] for line in self.plain for side in SIDES)
 
     def both(self, rule: str, slope: float, scale: float) -> list[float]:
-        """Returns the bound of each seed, the mean of both sides; of the one that has a bound, where one has none."""
+        """Return the bound of each seed, the mean of both sides; of the one that has a bound, where one has none."""
         line = Line(slope, self.lines[0].intercept, scale)
         pairs = zip(*(self.values(rule, line, side, "bound") for side in SIDES), strict=True)
         return [fmean(known(pair) or [math.nan]) for pair in pairs]
 
     def growth(self, rule: str) -> list[tuple[float, float, int]]:
-        """Returns, for each seed, the exponents of B in the slope and in the scale of the context, and how many B.
+        """Return, for each seed, the exponents of B in the slope and in the scale of the context, and how many B.
 
         Formula: log B = alpha log |a| + gamma log scale + a constant for each side, by least squares, over the curves
         that have a B. Alpha is 0 where the output is bounded, 1 where the input or the slope is; gamma is 1 where the
@@ -202,7 +202,7 @@ class Bounds(Findings):
 
 
 def mean(values: Sequence[float]) -> Effect | None:
-    """Returns the mean over training seeds with Student's interval; None unless every seed has a number."""
+    """Return the mean over training seeds with Student's interval; None unless every seed has a number."""
     there = values and not any(map(math.isnan, values))
     return paired([0.0] * len(values), values, "difference") if there else None
 

@@ -43,7 +43,7 @@ RESAMPLES = 400
 
 @dataclass(frozen=True, order=True)
 class Line:
-    """f(x) = slope x + intercept, told by examples whose inputs are N(0, scale^2); training has scale 1."""
+    """f(x) = slope x + intercept, with examples whose inputs are N(0, scale^2); training has scale 1."""
 
     slope: float
     intercept: float = 0.0
@@ -55,9 +55,9 @@ class Line:
 
 
 def lines(slopes: Sequence[float], intercepts: Sequence[float], scales: Sequence[float]) -> list[Line]:
-    """Returns every combination once.
+    """Return every combination once.
 
-    Raises ``BadValue`` on a slope of 0, a scale <= 0, what is not finite, and where one of the three lists is empty.
+    Raises ``BadValue`` on a slope of 0, a scale <= 0, a number that is not finite, and an empty list.
     """
     for name, values in (("slopes", slopes), ("intercepts", intercepts), ("scales", scales)):
         require(len(values) > 0, f"{name} must be at least one number", "none")
@@ -68,7 +68,7 @@ def lines(slopes: Sequence[float], intercepts: Sequence[float], scales: Sequence
 
 
 def spread(spec: RunSpec) -> float:
-    """Returns the root mean square of y in the training of a run."""
+    """Return the root mean square of y in the training of a run."""
     return tasks.require(tasks.build(spec.task), HasLines).label_rms(**spec.train.shift)
 
 
@@ -86,7 +86,7 @@ def contexts(count: int, examples: int) -> Tensor:
 
 
 def largest(line: Line, reach: float) -> float:
-    """Returns the size that no number of a prompt exceeds: inputs up to 6 standard deviations, queries and labels."""
+    """Return the size that no number of a prompt exceeds: inputs up to 6 standard deviations, queries and labels."""
     far, input_ = max(reach, FARTHEST), 6 * line.scale
     return max(
         far, (far + abs(line.intercept)) / abs(line.slope), input_, abs(line.slope) * input_ + abs(line.intercept)
@@ -121,7 +121,7 @@ def curve(where: Row, truth: Array, answers: Array) -> list[Row]:
 
 
 def detected(where: Row, truth: Array, answers: Array, reach: float) -> list[Row]:
-    """Answers (contexts n) to the true values (n) -> what is detected on either side up to ``reach``, a row a metric.
+    """Answers (contexts n) to the true values (n) -> detected numbers of either side up to ``reach``, a row per metric.
 
     The metrics are the fields of ``Detected``: intervals as ``-low`` and ``-high``, the class as its place in
     ``CLASSES``; and ``far``, the median answer at the farthest query.
@@ -169,7 +169,7 @@ class Detected:
 
 
 def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Detected:
-    """Classifies one side of a curve. t: true values (n), ascending from above 0; curves: answers (contexts n).
+    """Classify one side of a curve. t: true values (n), ascending from above 0; curves: answers (contexts n).
 
     p(t) is the median over contexts, then a moving mean of five points. Its standard error is its standard deviation
     over resampled contexts. Onset: the last t before the first five points in a row with
@@ -201,7 +201,7 @@ def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESA
     So a peak as sharp as a corner is found half too low: the moving mean shaves it. The largest value of the median
     curve, in place of the tail of a clip, would be 0.4 too high. The intervals are those of the contexts alone. What
     has not been flat for long at the end of the range (a clip with B above 0.65 of it, a tanh above 0.37) cannot be
-    told from what still rises, and is called sublinear: ask farther out.
+    distinguished from a rise, and is called sublinear: ask farther out.
 
     Raises ``BadValue`` on fewer than 16 contexts, fewer than 40 points, and t that do not ascend from above 0.
     """
@@ -248,7 +248,7 @@ def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESA
 
 
 def sides(t: ArrayLike, curves: ArrayLike) -> dict[int, tuple[Array, Array]]:
-    """Splits curves over both signs of t: -1 and 1 -> (t, curves) as ``detect`` takes them, signs turned for -1."""
+    """Split curves over both signs of t: -1 and 1 -> (t, curves) as ``detect`` takes them, signs turned for -1."""
     x, answers = np.asarray(t, float), np.asarray(curves, float)
     return {-1: (-x[x < 0][::-1], -answers[:, x < 0][:, ::-1]), 1: (x[x > 0], answers[:, x > 0])}
 

@@ -32,7 +32,7 @@ from icl_lab.tasks.base import Task
 
 
 def table(found: Bounds) -> list[str]:
-    """Returns what was detected over seeds and in each run, the control of slopes and contexts, and the clip sweeps."""
+    """Return the bounds over seeds and in each run, the control of slopes and contexts, and the clip sweeps."""
     text = [
         "Answers to x = (t - b) / a after the examples of f(x) = a x + b, true values t from "
         f"{-found.reach:g} to {found.reach:g}, medians over {found.contexts} contexts. Onset: the last t that is "
@@ -211,7 +211,7 @@ def _growing(found: Bounds, rules: Sequence[str]) -> list[str]:
 
 
 def reading(alpha: Effect | None) -> str:
-    """Returns which of the two an exponent of B in the slope, with its interval, is nearer to; empty without one."""
+    """Return which of the two an exponent of B in the slope, with its interval, is nearer to; empty without one."""
     if alpha is None or math.isnan(alpha.low):
         return ""
     if alpha.high < 0.5:
@@ -220,13 +220,13 @@ def reading(alpha: Effect | None) -> str:
 
 
 def power(mean: Effect) -> str:
-    """Returns an exponent with its interval over seeds, where there is one."""
+    """Return an exponent with its interval over seeds, where there is one."""
     effect, low, high = (round(each, 2) + 0.0 for each in (mean.effect, mean.low, mean.high))
     return md.interval(effect, low, high, ".2f")
 
 
 def with_interval(mean: Effect) -> str:
-    """Returns a mean with its interval over seeds, where there is one."""
+    """Return a mean with its interval over seeds, where there is one."""
     return md.interval(mean.effect, mean.low, mean.high)
 
 
@@ -255,7 +255,7 @@ def answer_table(found: Findings) -> list[str]:
 
 
 def sweep_table(sweeps: Sequence[tuple[Sweep, float, float]]) -> list[str]:
-    """Returns a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
+    """Return a table: each run's B and clip B from its curves, and the B that fits its sweep, with residuals."""
     head = ["normalizer", "seed", "B of the curves", "residual", "clip B of the curves", "residual", "B of the sweep"]
     rows = md.head([*head, "residual"])
     for sweep, bound, clip in sweeps:
@@ -276,7 +276,7 @@ def words(task: Task) -> tuple[str, str]:
 
 
 def sentence(found: Findings) -> str:
-    """C beside B in words; empty where nothing is kept."""
+    """C and B in words; empty where nothing is kept."""
     parts = []
     for label, seeds in bounded(found).items():
         pairs = [bound_and_largest(model) for model in seeds]
@@ -291,7 +291,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def figures(found: Bounds, title: str) -> dict[str, Figure]:
-    """Draws the curves, the bound over the slope, and the sweeps that the bound predicts, as far as there is one."""
+    """Draw the curves, the bound over the slope, and the sweeps that the bound predicts, as far as there is one."""
     panels = {f"f(x) = {line}": _panel(found, line) for line in found.plain}
     made = {"boundary": pictures.curves(panels, title=title, trained=_trained(found.spec), reach=found.reach)}
     about = f"{found.spec.task}, {found.spec.preset}"

@@ -98,7 +98,7 @@ class Saturation(Analysis):
         return replace(self, factors=with_undisturbed(self.factors))
 
     def measure(self, trained: TrainedModel) -> Rows:
-        """Lets the number grow, then patches what the undisturbed prompt held in at each factor but 1."""
+        """Let the number grow, then patch in undisturbed activations at each factor but 1."""
         length = self._length(trained.cell)
         at = length - 1 if self.position == QUERY else self.position
         suite = tasks.require(trained.task.balanced, Stretchable)
@@ -135,7 +135,7 @@ class Saturation(Analysis):
         return "log-ratio" if task.log_scale and metric in numbers.SQUARED else "difference"
 
     def span(self, task: Task, metric: str) -> float:
-        """Returns 1 of rates and of weights; shares that are recovered or healed, and norms, have no end."""
+        """Return 1 of rates and of weights; shares that are recovered or healed, and norms, have no end."""
         if metric in numbers.SUMMARIES or metric in ("largest", "deviant", AGAINST, "distance"):
             return 1.0
         return task.worst if metric in numbers.RATES else math.inf

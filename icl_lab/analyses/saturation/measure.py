@@ -36,7 +36,7 @@ BY_LAYER = {  # put back in one layer, and in all
     "mlp": "MLP outputs",
     "outputs": "attention and MLP outputs",
 }
-FROM_LAYER = {  # put back after one layer: what was before has been read
+FROM_LAYER = {  # put back after one layer: earlier layers have read the disturbed prompt
     "input": "the input's own contribution, at the end",
     "residual": "the whole stream, at the end",
 }

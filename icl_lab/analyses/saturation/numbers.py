@@ -1,4 +1,4 @@
-"""Numbers read from what was found: which cells a metric is about, the best head, heads that saturate."""
+"""Numbers of the findings: the cells of a metric, the best head, heads that saturate."""
 
 import math
 
@@ -29,7 +29,7 @@ def error_metric(found: StoredGrids) -> str:
 
 
 def weights(found: StoredGrids) -> list[str]:
-    """Returns the ``WEIGHTS`` that were measured; heads are drawn by the last."""
+    """Return the ``WEIGHTS`` that were measured; heads are drawn by the last."""
     return [weight for weight in WEIGHTS if weight in found["heads"].values("metric")] or ["deviant"]
 
 

@@ -1,7 +1,7 @@
 """Saturation as tables, one sentence and pictures."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from statistics import fmean, median
 
@@ -19,7 +19,7 @@ from icl_lab.figures.heads import curves
 
 RECOVERED = "recovered by undisturbed attention"
 ACROSS = "factor of the growing number"
-SEEDS = 5  # whose heads are drawn one by one; those of all stand in heads.csv
+SEEDS = 5  # whose heads are drawn one by one; heads.csv holds all
 ABREAST = 5  # maps of heads in a row: the normalizers of one seed, so that each has a column
 
 
@@ -32,15 +32,11 @@ def table(found: Findings) -> list[str]:
         """A table with a column for each factor."""
         text.extend(["", *md.table([*head, *(f"x{factor:g}" for factor in factors)], rows)])
 
-    def by_rule(name: str, metric: str, cell: Callable[[list[float]], str]) -> list[list[str]]:
-        values = found[name].where(metric=metric).by("attn", "factor")
-        return [[f"`{rule}`", *(cell(values[rule, x]) for x in factors)] for rule in rules]
-
     for metric in sorted(found["errors"].values("metric"), key=lambda metric: metric != shown):
         head = f"error ({metric})" if metric == shown else f"answers: {metric}"
-        block(head, rows=by_rule("errors", metric, _mean))
+        block(head, rows=found.rows("errors", "factor", _mean, metric=metric))
     for metric, words in METRICS.items():
-        block(f"{words}, median over heads", rows=by_rule("heads", metric, _median))
+        block(f"{words}, median over heads", rows=found.rows("heads", "factor", _median, metric=metric))
     for weight in named:
         cells = [
             [f"`{rule}`", words, *(_mean(_weight(found, rule, x, f"{weight}-{which}")) for x in factors)]

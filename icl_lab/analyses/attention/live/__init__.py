@@ -29,14 +29,14 @@ FOLDER = Path(__file__).parent
 
 @cache
 def engine() -> str:
-    """Returns the forward pass as one constant ``engine``: its names meet none of the page's."""
+    """Return the forward pass as one constant ``engine``: its names meet none of the page's."""
     names = "opened, run, make, model, forward, Refused, OPERATORS"
     return f"const engine = (() => {{\n{_files(ENGINE)}\nreturn {{ {names} }};\n}})();\n"
 
 
 @cache
 def controls() -> str:
-    """Returns the controls, in a block of their own; they read and change the names of attention.js."""
+    """Return the controls, in a block of their own; they read and change the names of attention.js."""
     return f"{{\n{_files(CONTROLS)}\n}}\n"
 
 

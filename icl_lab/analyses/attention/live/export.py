@@ -43,7 +43,7 @@ class Exported:
 
 
 def export_model(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], object] = lambda done: None) -> Exported:
-    """Exports a model and the normalizers that may be put into it; ``tick`` is told how many of both are done.
+    """Export a model and the normalizers that may be put into it; ``tick`` is told how many of both are done.
 
     Raises ``NotExportable`` where the model or its own normalizer has no graph.
     """
@@ -88,7 +88,7 @@ def _at_start(choice: str, layers: int, train_tokens: int, heads: int, head_dim:
 
 
 def export_normalizer(choice: str, rules: Sequence[Normalizer], heads: int, head_dim: int) -> list[LayerGraphs]:
-    """Exports a normalizer in each layer; layers that differ in their tensors alone share a graph.
+    """Export a normalizer in each layer; layers that differ in their tensors alone share a graph.
 
     Raises ``NotExportable``.
     """
@@ -140,7 +140,7 @@ class Trunk(nn.Module):
             cast(Any, block).attention.rule = Hole(layer)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Returns the answers, then the scores of each layer."""
+        """Return the answers, then the scores of each layer."""
         scores: list[Tensor] = []
         answers = self.model(tokens, lambda layer, w, z: scores.append(z))
         return answers, *scores

@@ -43,7 +43,7 @@ class OperatorGraph:
 
 @torch.no_grad()
 def trace(part: nn.Module, what: str, example: Callable[[int], Inputs], limit: int | None = None) -> ExportedProgram:
-    """Exports a module with a length that varies, and checks the graph at another length than was traced.
+    """Export a module with a length that varies, and checks the graph at another length than was traced.
 
     ``part.varying`` is the dimension of each input that is the length; ``example`` makes inputs of a length. Raises
     ``NotExportable``, about ``what``.
@@ -69,7 +69,7 @@ def trace(part: nn.Module, what: str, example: Callable[[int], Inputs], limit: i
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps back what torch prints of its own parts, and the graphs that it prints where it fails."""
+    """Keep back what torch prints of its own parts, and the graphs that it prints where it fails."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -82,7 +82,7 @@ def _quiet() -> Iterator[None]:
 
 
 def pack(program: ExportedProgram, part: nn.Module, what: str) -> OperatorGraph:
-    """Writes a graph with the numbers of ``part``, which may be another layer than the one that was exported.
+    """Write a graph with the numbers of ``part``, which may be another layer than the one that was exported.
 
     Raises ``NotExportable`` where it needs an operator that the interpreter lacks.
     """

@@ -18,7 +18,7 @@ SAMPLES = (2.0, 3.5)  # answers of which the words are asked, to know how a numb
 def lay(
     task: Task, asked: Asked, readings: Sequence[Reading], window: Window, most: int
 ) -> tuple[dict[str, object] | None, str]:
-    """Returns what the page computes with, or nothing and a line that says why.
+    """Return what the page computes with, or nothing and a line that says why.
 
     ``most`` is how many numbers the models of a page may have in all; 0 asks for a page that does not compute.
     """
@@ -56,7 +56,7 @@ def left_out(readings: Sequence[Reading]) -> list[str]:
 
 
 def too_large(size: int, most: int) -> str:
-    """Says that models have too many numbers for a page, as the end of a sentence."""
+    """Say that models have too many numbers for a page, as the end of a sentence."""
     return f"{size:,} numbers are more than the {most:,} that it may carry (--live)"
 
 
