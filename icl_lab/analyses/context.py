@@ -269,7 +269,7 @@ class PerPosition(Analysis):
         return super().span(task, metric) * (1 + (metric == "rise"))
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """As declared; for tasks whose errors span decades there is no ``rise``."""
+        """Return the declared cells; for tasks whose errors span decades there is no ``rise``."""
         if metric == "rise" and tasks.build(found.first.values("task")[0]).log_scale:
             raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
         return super().cells_of(found, of, cells, metric, seed)

@@ -173,11 +173,11 @@ class Equivariance(Analysis):
         return "log-ratio" if (metric or "failure") in ERRORS else "difference"
 
     def constant(self, of: str, metric: str) -> float | None:
-        """As declared, for shares; errors have references."""
+        """Return the number for shares alone; errors have references."""
         return None if (metric or "failure") in ERRORS else super().constant(of, metric)
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
-        """As declared; raises ``Undefined`` where answers are equivariant."""
+        """Return the declared cells; raises ``Undefined`` where answers are equivariant."""
         own = self.declared_cells(found, of, cells, metric, seed)
         values = own.frame["value"]
         if values.isna().any() or ((metric or "failure") in ERRORS and (values <= 0).any()):

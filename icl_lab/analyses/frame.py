@@ -257,6 +257,7 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
     across: ClassVar[str] = ""  # its name in pictures
     base: ClassVar[int] = 10  # of its logarithms there
     logarithmic: ClassVar[Sequence[str]] = ()  # metrics that are drawn on two logarithmic axes
+    sentence: ClassVar[str] = ""  # the finding; {} is the list of ``said`` of each normalizer
     # Each metric of claims, the usual one first -> its grid, and the axes whose values a claim has to name.
     metrics: ClassVar[Mapping[str, Sequence[str]]] = {}
     last: ClassVar[Sequence[str]] = ()  # axes that are at their last value where a claim does not name them
@@ -336,6 +337,16 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
         panels, mark = self.panels(found), self.mark(found)
         drawn = curves(panels, title=title, across=across, scales=scales, mark=mark, base=self.base)
         return {next(iter(self.grids)): drawn}
+
+    def said(self, found: G, rule: str) -> str:
+        """Return the number of a normalizer in ``sentence``: the median of the first metric of ``words``."""
+        return _median(list(found.first.where(attn=rule, metric=next(iter(self.words))).frame["value"]))
+
+    def finding(self, found: G) -> str:
+        """Return ``sentence`` with the numbers of all normalizers; empty where none is declared."""
+        if not self.sentence:
+            return ""
+        return self.sentence.format(md.listed(f"{self.said(found, rule)} with {rule}" for rule in found.rules))
 
     def constant(self, of: str, metric: str) -> float | None:
         """Return the number that a claim names as its subject (``reference:0.25``); None for another subject."""

@@ -261,6 +261,10 @@ class AlongLength(Analysis):
     def trends(self, grid: Grid) -> list[float]:
         """Return the trend of each head of each seed of one normalizer, from cells of the first grid."""
 
+    def said(self, found: Findings, rule: str) -> str:
+        """Median trend over heads."""
+        return f"{known_median(self.trends(found.first.where(attn=rule))):.2f}"
+
     def write(self, trend: float) -> str:
         """Return a trend as the table holds it."""
         return f"{trend:.2f}"
@@ -368,6 +372,7 @@ class Fading(AlongLength):
         "temperature": "effective inverse temperature",
     }
     trend: ClassVar[str] = "slope"
+    sentence: ClassVar[str] = "The largest weight changes as {} (median slope over heads)."
     explained: ClassVar[str] = (
         "Slope: of log(largest weight) on log n; 0: does not fade, -1: fades as fast as a mean does."
     )
@@ -393,10 +398,9 @@ class Fading(AlongLength):
                 text += _learned(found["learned"].where(attn=rule), rule)
         return text
 
-    def finding(self, found: Findings) -> str:
-        """Rate at which the largest weight of each normalizer falls."""
-        falls = [f"n^{known_median(slopes(found['fading'].where(attn=rule))):.2f} with {rule}" for rule in found.rules]
-        return f"The largest weight changes as {md.listed(falls)} (median slope over heads)."
+    def said(self, found: Findings, rule: str) -> str:
+        """Rate at which the largest weight changes."""
+        return f"n^{super().said(found, rule)}"
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of ``slope`` (the usual metric), or of another metric in the cells.
@@ -457,6 +461,7 @@ class GapCounting(AlongLength):
         "near": f"keys within {NEAR:g} of the largest score",
     }
     trend: ClassVar[str] = "power"
+    sentence: ClassVar[str] = "Scores ask for a power of log n as inverse temperature: {} (median over heads)."
     explained: ClassVar[str] = (
         "Critical temperature: min over j of gap_j / log j, gap_j the j-th score below the largest. Power: p of 1 / "
         "(critical temperature) = c (log n)^p; 1/2 if scores spread like Gaussian ones, 1 if one key stands above a "
@@ -478,11 +483,6 @@ class GapCounting(AlongLength):
 
     def write(self, trend: float) -> str:
         return short(trend)
-
-    def finding(self, found: Findings) -> str:
-        """Power of log n that each normalizer's scores ask for."""
-        asked = [f"{known_median(powers(found['gaps'].where(attn=rule))):.2f} with {rule}" for rule in found.rules]
-        return f"Scores ask for a power of log n as inverse temperature: {md.listed(asked)} (median over heads)."
 
 
 def critical_temperature(scores: Tensor) -> Tensor:

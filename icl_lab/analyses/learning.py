@@ -40,10 +40,13 @@ class Learning(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
     needed: ClassVar[Sequence[str]] = ("history",)
     title: ClassVar[str] = "loss in training"
+    sentence: ClassVar[str] = "Training ends at a loss of {} (geometric means over seeds)."
     reads_models: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, Sequence[str]]] = {
-        **dict.fromkeys(("final", "below", "mean"), ("learning",)),
+        "final": ("learning",),
         "share": ("learning", "share"),
+        "below": ("learning",),
+        "mean": ("learning",),
     }
 
     shares: tuple[float, ...] = option((0.1, 0.25, 0.5, 0.75, 1.0), "Shares of the steps, above 0 to 1.", least=0)
@@ -114,12 +117,9 @@ class Learning(Analysis):
         }
         return {"learning": training.spans(curves, title=title, label="training loss")}
 
-    def finding(self, found: Findings) -> str:
-        """The final loss of each normalizer."""
-        ends = [
-            f"{short(_middle(found['learning'].where(attn=rule, metric='final')))} with {rule}" for rule in found.rules
-        ]
-        return f"Training ends at a loss of {md.listed(ends)} (geometric means over seeds)."
+    def said(self, found: Findings, rule: str) -> str:
+        """The final loss."""
+        return short(_middle(found["learning"].where(attn=rule, metric="final")))
 
     def scale_of(self, task: Task, metric: str) -> Scale:
         return "log-ratio"

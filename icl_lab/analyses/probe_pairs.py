@@ -59,6 +59,7 @@ class ProbePairs(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"accuracy": (), "prompts": ("prompt",)}
     needed: ClassVar[Sequence[str]] = ("prompts",)
     title: ClassVar[str] = "grammatical minimal pairs"
+    sentence: ClassVar[str] = "The grammatical sentence wins in {} of the pairs (mean over the paradigms)."
     usual_task: ClassVar[str] = "masked-text:file=grammar"
     constants: ClassVar[bool] = True  # chance
 
@@ -139,13 +140,9 @@ class ProbePairs(Analysis):
         }
         return {"probe-pairs": ranking.ranking(panels, names, title=title, label="accuracy", log=False)}
 
-    def finding(self, found: Findings) -> str:
-        """The mean accuracy of each normalizer."""
-        shares = [
-            f"{fmean(self.value(found, rule, {}, 'mean', seed) for seed in found.seeds_of(rule)):.1%} with {rule}"
-            for rule in found.rules
-        ]
-        return f"The grammatical sentence wins in {md.listed(shares)} of the pairs (mean over the paradigms)."
+    def said(self, found: Findings, rule: str) -> str:
+        """The mean accuracy."""
+        return f"{fmean(self.value(found, rule, {}, MEAN, seed) for seed in found.seeds_of(rule)):.1%}"
 
     def span(self, task: Task, metric: str) -> float:
         """Return 1: metrics are accuracies."""

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGES = ("icl_lab.normalizers.", "icl_lab.tasks.", "icl_lab.texts.", "icl_lab.model.positions", "icl_lab.analyses.")
-# Bases without arithmetic: what a task declares of itself, and what tables and pictures of analyses look like.
+# Bases without arithmetic: declarations of tasks and of analyses.
 BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.frame")
-# Of a class: what only words answers or labels pictures.
-WORDS = {"words", "marks", "spelled", "sentence", "metric_labels", "axis_labels", "table", "figures", "finding"}
+# Members of a class that only word answers or label pictures.
+WORDS = {"words", "marks", "spelled", "sentence", "said", "metric_labels", "axis_labels"}
+WORDS |= {"table", "panels", "figures", "finding"}
 UNTOLD = ("annotation", "returns", "type_comment", "type_params", "kind", "ctx")
 
 Place = tuple[str, str]  # a module, and a name at its top
@@ -38,8 +39,7 @@ def code_hash(part: type) -> str:
 
 def file_of(part: type) -> str:
     """The file of a part below the folder that the package lies in: ``icl_lab/normalizers/ssa.py``."""
-    module = sys.modules[part.__module__]
-    name = part.__module__.replace(".", "/")
+    module, name = sys.modules[part.__module__], part.__module__.replace(".", "/")
     return f"{name}/__init__.py" if hasattr(module, "__path__") else f"{name}.py"
 
 

@@ -72,7 +72,7 @@ def heights(tiny):
     rows = [
         {"task": "linear", "attn": rule, "seed": seed, "place": place, "metric": metric, "value": size, "stderr": 0.5}
         for metric in ("metres", "feet")
-        for rule, base in (("softmax", 1.0), ("ssa", 10.0))
+        for rule, base in (("softmax", 1.0), ("ssa", 4.0))
         for seed in (0, 1)
         for place, size in ((1, base + seed), (2, 2 * base + seed))
     ]
@@ -82,9 +82,9 @@ def heights(tiny):
 def test_tables_and_pictures_follow_from_declarations(heights):
     lines = Declared().table(heights)
     assert lines[0] == "| height in m | place 1 | place 2 |"
-    assert lines[2:] == ["| `softmax` | 1.5 | 2.5 |", "| `ssa` | 10.5 | 20.5 |"]
+    assert lines[2:] == ["| `softmax` | 1.5 | 2.5 |", "| `ssa` | 4.5 | 8.5 |"]
     panel = Declared().panels(heights)["height in m"]
-    assert panel["ssa"] == [[(1.0, 10.0), (2.0, 20.0)], [(1.0, 11.0), (2.0, 21.0)]]
+    assert panel["ssa"] == [[(1.0, 4.0), (2.0, 8.0)], [(1.0, 5.0), (2.0, 9.0)]]
     (axes, *_) = Declared().figures(heights, "heights")["height"].axes
     assert axes.get_xlabel() == "place"
 
@@ -93,9 +93,9 @@ def test_a_claim_reads_the_cells_that_are_declared(heights):
     def value(cells, metric="", of="ssa"):
         return Declared().value(heights, of, cells, metric, 1)
 
-    assert value({}) == 21.0  # the first metric, at the last place
-    assert value({"place": [1]}) == 11.0
-    assert value({"place": [1, 2]}, "feet") == 16.0
+    assert value({}) == 9.0  # the first metric, at the last place
+    assert value({"place": [1]}) == 5.0
+    assert value({"place": [1, 2]}, "feet") == 7.0
     with pytest.raises(KeyError, match=r"a claim about 'feet' names its place: cells = \{ place = \[2\] \}"):
         value({}, "feet")
     with pytest.raises(KeyError, match="Declared has no metric 'inches'; there are metres, feet"):
@@ -121,7 +121,7 @@ def test_undefined_cells_are_left_out_or_nothing_is_left(heights, monkeypatch):
     for row in rows:
         row["value"] = float("nan") if (row["attn"], row["place"]) == ("ssa", 2) else row["value"]
     found = frame.StoredGrids({"height": Grid.of(rows, ["place"])})
-    assert Declared().value(found, "ssa", {"place": [1, 2]}, "", 0) == 10.0
+    assert Declared().value(found, "ssa", {"place": [1, 2]}, "", 0) == 4.0
     with pytest.raises(Undefined, match="nobody was measured"):
         Declared().value(found, "ssa", {}, "", 0)
 

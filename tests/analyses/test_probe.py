@@ -196,7 +196,7 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert analysis.prompts_error(found, "ssa", {"factor": [1.0, 2.0]}, "", 3) == 1.5
     assert analysis.value(found, "reference:0.5", one, "", 3) == 0.5
     assert analysis.prompts_error(found, "reference:0.5", one, "", 3) == 0
-    assert analysis.on_resamples(found, "reference:0.5", one, "", 3) is None
+    assert set(analysis.on_resamples(found, "reference:0.5", one, "", 3)) == {0.5}
     with pytest.raises(KeyError, match="no cell has metric=probe-deviant"):
         analysis.value(found, "ssa", one, "probe-deviant", 3)
     with pytest.raises(KeyError, match="names its factor"):
