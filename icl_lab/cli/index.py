@@ -13,8 +13,8 @@ from icl_lab.cli import catalogue
 from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import Archive
-from icl_lab.papers import experiment, headlines, ledger, paper_report, record
-from icl_lab.papers.ledger import Row
+from icl_lab.papers import experiment, headlines, ledger, paper_report
+from icl_lab.papers.ledger import Finding
 from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import extras
 from icl_lab.runs.store import Store
@@ -80,16 +80,15 @@ def _commands(root: Path) -> list[str]:
 
 
 @cache
-def recorded(root: Path) -> list[Row]:
-    """Returns every claim at every scale, as the repository's record holds it."""
-    return [row for rows in record.stored(_committed(root)).values() for row in rows]
+def recorded(root: Path) -> list[Finding]:
+    """Return every claim at every scale, as the repository's record holds it."""
+    return [each for found in ledger.stored(_committed(root)).values() for each in found]
 
 
 def _paper(root: Path, name: str) -> list[str]:
     """Table of the claims of one paper, each once."""
     files = root / "experiments"
-    rows = paper_report.of_paper(name, files, recorded(root))
-    return [f"{ledger.tally_of(rows)}.", "", *ledger.table(rows)]
+    return ledger.page(paper_report.of_paper(name, files, recorded(root)))
 
 
 # What may stand between marks, and who writes it.

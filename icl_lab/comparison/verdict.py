@@ -5,7 +5,6 @@ two intervals that are equal have the same verdict.
 """
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -34,7 +33,7 @@ class Direction(StrEnum):
 
     BELOW = "below"
     ABOVE = "above"
-    NOT_TOLD = "not told"
+    INCONCLUSIVE = "inconclusive"
 
 
 class EffectSize(StrEnum):
@@ -48,48 +47,22 @@ class EffectSize(StrEnum):
     BEYOND = "beyond the margin"
     NOT_BELOW = "not below by the margin"
     NOT_ABOVE = "not above by the margin"
-    NOT_TOLD = "not told"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Verdict on a claim; direction and size mean nothing unless it was judged."""
-
-    state: State
-    direction: Direction = Direction.NOT_TOLD
-    size: EffectSize = EffectSize.NOT_TOLD
-
-    @property
-    def judged(self) -> bool:
-        """True if direction and size were read from an interval."""
-        return self.state is State.JUDGED
-
-    def words(self, margin: float = math.nan, scale: Scale = "log-ratio") -> str:
-        """Returns the verdict in words: "below; less than a quarter either way".
-
-        >>> Verdict(state=State.JUDGED, direction=Direction.BELOW, size=EffectSize.SMALLER).words()
-        'below; smaller than printed'
-        """
-        if not self.judged:
-            return str(self.state)
-        if self.size is EffectSize.NOT_TOLD:
-            return str(self.direction)
-        return f"{self.direction}; {size_words(self.size, margin, scale)}"
+    INCONCLUSIVE = "inconclusive"
 
 
 def direction_of(low: float, high: float) -> Direction:
-    """Returns the direction that an interval tells; of one without ends (NaN) none.
+    """Return the direction of an interval; inconclusive where 0 lies in it, or where it has no ends (NaN).
 
     >>> direction_of(-0.3, -0.1), direction_of(-0.1, 0.3)
-    (<Direction.BELOW: 'below'>, <Direction.NOT_TOLD: 'not told'>)
+    (<Direction.BELOW: 'below'>, <Direction.INCONCLUSIVE: 'inconclusive'>)
     """
     if high < 0:
         return Direction.BELOW
-    return Direction.ABOVE if low > 0 else Direction.NOT_TOLD
+    return Direction.ABOVE if low > 0 else Direction.INCONCLUSIVE
 
 
 def size_of(low: float, high: float, margin: float, printed: float | None = None) -> EffectSize:
-    """Returns the size that an interval [l, h] tells, with the printed effect p or the margin m of no difference.
+    """Return the size that an interval [l, h] shows, with the printed effect p or the margin m of no difference.
 
     Formula, of the first that holds, written for p < 0 (p > 0 is its mirror image):
     printed: larger h < p; smaller p < l and h < 0; excluded p < l; as printed l <= p <= h and h < 0
@@ -109,7 +82,7 @@ def size_of(low: float, high: float, margin: float, printed: float | None = None
         return EffectSize.LARGER
     if low > printed:
         return EffectSize.SMALLER if high < 0 else EffectSize.EXCLUDED
-    return EffectSize.AS_PRINTED if high < 0 else EffectSize.NOT_TOLD
+    return EffectSize.AS_PRINTED if high < 0 else EffectSize.INCONCLUSIVE
 
 
 def _by_margin(low: float, high: float, margin: float) -> EffectSize:
@@ -117,15 +90,15 @@ def _by_margin(low: float, high: float, margin: float) -> EffectSize:
         return EffectSize.WITHIN
     if high < -margin or low > margin:
         return EffectSize.BEYOND
-    if direction_of(low, high) is not Direction.NOT_TOLD:
-        return EffectSize.NOT_TOLD
+    if direction_of(low, high) is not Direction.INCONCLUSIVE:
+        return EffectSize.INCONCLUSIVE
     if low > -margin:
         return EffectSize.NOT_BELOW
-    return EffectSize.NOT_ABOVE if high < margin else EffectSize.NOT_TOLD
+    return EffectSize.NOT_ABOVE if high < margin else EffectSize.INCONCLUSIVE
 
 
 def settled(relation: Relation, margin: float, low: ArrayLike, high: ArrayLike) -> NDArray[np.bool_]:
-    """Returns True where intervals, (..), answer a claim, so that it needs no further seed.
+    """Return True where intervals, (..), answer a claim, so that it needs no further seed.
 
     Formula, with the interval [l, h] and the margin m of no difference:
     below, above: h < 0, or l > 0, or -m < l and h < m
@@ -144,7 +117,7 @@ def settled(relation: Relation, margin: float, low: ArrayLike, high: ArrayLike) 
 
 
 def agrees(relation: Relation, margin: float, low: float, high: float) -> bool | None:
-    """Returns True if an interval shows what a claim says, False if it shows the opposite, None if neither."""
+    """Return True if an interval shows what a claim says, False if it shows the opposite, None if neither."""
     if not settled(relation, margin, low, high):
         return None
     if relation == "equal":
@@ -152,11 +125,11 @@ def agrees(relation: Relation, margin: float, low: float, high: float) -> bool |
     if relation in ("not below", "not above"):
         return bool(low > -margin if relation == "not below" else high < margin)
     direction = direction_of(low, high)
-    return None if direction is Direction.NOT_TOLD else str(direction) == relation
+    return None if direction is Direction.INCONCLUSIVE else str(direction) == relation
 
 
 def named_margin(margin: float, scale: Scale) -> str:
-    """Returns a margin in words.
+    """Return a margin in words.
 
     >>> [named_margin(math.log(ratio), "log-ratio") for ratio in (1.25, 3)], named_margin(0.05, "difference")
     (['a quarter', 'a factor 3'], '0.05')
@@ -168,7 +141,7 @@ def named_margin(margin: float, scale: Scale) -> str:
 
 
 def size_words(size: EffectSize, margin: float, scale: Scale) -> str:
-    """Returns a size in words; the margin is named where it is what the effect was held against."""
+    """Return a size in words; the margin is named where it is what the effect was held against."""
     named = named_margin(margin, scale)
     return {
         EffectSize.WITHIN: f"less than {named} either way",
@@ -176,3 +149,16 @@ def size_words(size: EffectSize, margin: float, scale: Scale) -> str:
         EffectSize.NOT_BELOW: f"less than {named} below",
         EffectSize.NOT_ABOVE: f"less than {named} above",
     }.get(size, str(size))
+
+
+def verdict_words(direction: Direction, size: EffectSize, margin: float, scale: Scale) -> str:
+    """Return a verdict in words.
+
+    >>> verdict_words(Direction.BELOW, EffectSize.SMALLER, 0.05, "difference")
+    'below; smaller than printed'
+    >>> verdict_words(Direction.INCONCLUSIVE, EffectSize.WITHIN, 0.05, "difference")
+    'inconclusive; less than 0.05 either way'
+    """
+    if size is EffectSize.INCONCLUSIVE:
+        return str(direction)
+    return f"{direction}; {size_words(size, margin, scale)}"

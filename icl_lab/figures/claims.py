@@ -1,11 +1,11 @@
-"""Claims of a paper as a forest: each effect with its interval, and the printed effect beside it."""
+"""Claims of a paper as a forest: each effect with its interval, and the printed effect."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from icl_lab.figures.axes import finish, sheet, wrapped
 
@@ -15,36 +15,27 @@ ROW = 0.3  # inches
 TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClaimRow:
-    """One claim: its effect with an interval, and the printed effect (NaN: unknown), all in units of its margin."""
+def forest(
+    labels: Sequence[str], values: NDArray[np.float64], judged: Sequence[bool], *, label: str, width: float
+) -> Figure:
+    """Draw one row per claim, from above: effect, interval and printed effect (rows 4); hollow where it is not judged.
 
-    label: str
-    effect: float
-    low: float
-    high: float
-    printed: float = math.nan
-    judged: bool = True
-
-
-def forest(rows: Sequence[ClaimRow], *, label: str, width: float) -> Figure:
-    """Draws one row a claim, from above; hollow where the claim is not judged.
-
-    The axis is linear within the margin and logarithmic beyond, so that effects of all sizes and units fit it.
+    They are in units of the claim's margin; NaN is not drawn. The axis is linear within the margin and logarithmic
+    beyond, so that effects of all sizes and units fit it.
     """
-    figure = sheet(width, ROW * len(rows) + 1.1)
+    figure = sheet(width, ROW * len(labels) + 1.1)
     axes = figure.subplots()
     axes.axvspan(-1, 1, color="0.9", linewidth=0, zorder=0)
     axes.axvline(0, color="0.3", linewidth=0.8)
-    for place, row in enumerate(rows):
-        axes.plot([row.low, row.high], [place, place], color=OURS, linewidth=1.4)
-        axes.plot(row.effect, place, "o", color=OURS, markersize=4.5, fillstyle="full" if row.judged else "none")
-        axes.plot(row.printed, place, "D", color=PRINTED, markersize=4.5, fillstyle="none")
-    axes.set_yticks(range(len(rows)), [wrapped(row.label, LABELS, 6.5) for row in rows], fontsize=6.5)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    for place, (row, filled) in enumerate(zip(values, judged, strict=True)):
+        effect, low, high, printed = row
+        axes.plot([low, high], [place, place], color=OURS, linewidth=1.4)
+        axes.plot(effect, place, "o", color=OURS, markersize=4.5, fillstyle="full" if filled else "none")
+        axes.plot(printed, place, "D", color=PRINTED, markersize=4.5, fillstyle="none")
+    axes.set_yticks(range(len(labels)), [wrapped(text, LABELS, 6.5) for text in labels], fontsize=6.5)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_xscale("symlog", linthresh=1.0)
-    size = max((abs(v) for row in rows for v in (row.effect, row.low, row.high, row.printed) if math.isfinite(v)),
-               default=1.0)  # fmt: skip
+    size = np.abs(values[np.isfinite(values)]).max(initial=1.0 / 1.3)
     most = max(1.5, 1.3 * size)
     finish(axes, "")
     axes.set_xticks([tick for tick in TICKS if abs(tick) <= most])

@@ -11,14 +11,12 @@ from icl_lab.errors import BadValue, Unfinished
 from icl_lab.launch.complete import check_asked, complete
 from icl_lab.launch.study import complete_for, tell_before
 from icl_lab.launch.where import Where
-from icl_lab.papers import claims, ledger, record, study
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers import judge, ledger, study
 from icl_lab.papers.finished import Finished
+from icl_lab.papers.ledger import FIRST, LIKELY, Finding
 from icl_lab.papers.schema import Claim, Experiment
-from icl_lab.papers.verdicts import LIKELY, Finding
 from icl_lab.runs.session import Lab
-
-FIRST = min(SPENT)  # seeds of the first look
 
 
 def chosen(
@@ -77,13 +75,13 @@ def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
     A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the test prompts stand
     in the way, is left. Skipped and exploratory seeds count for no look.
     """
-    looks = list[tuple[int, Claim]]()
+    looks, claims = list[tuple[int, Claim]](), {claim.statement: claim for claim in finished.experiment.claims}
     for found in findings:
         after = next((look for look in SPENT if look > len(found.seeds)), None)
-        hopeless = len(found.seeds) >= FIRST and found.chance < LIKELY
+        hopeless = len(found.seeds) >= FIRST and not found.chance >= LIKELY
         # A note says why there is no number, for instance because the test grid has no such cell.
         if found.open and not found.note and after is not None and not hopeless:
-            looks.append((after + len(found.skipped_seeds) + len(found.exploratory_seeds), found.claim))
+            looks.append((after + len(found.skipped) + len(found.left_out), claims[found.claim]))
     if not looks:
         return None
     seeds = min(look for look, _ in looks)
@@ -108,8 +106,8 @@ class UntilDecided:
     def look(self) -> None:
         """Judge the claims by what is stored now."""
         statements = {claim.statement for claim in self.whole.claims}
-        _, _, found = claims.stored(self.name, self.files, self.lab.store, self.preset)
-        self.findings = [finding for finding in found if finding.claim.statement in statements]
+        _, _, found = judge.stored(self.name, self.files, self.lab.store, self.preset)
+        self.findings = [finding for finding in found if finding.claim in statements]
 
     def next(self) -> Step | None:
         """Return the next step; one that has opened no later look is not taken twice."""
@@ -119,7 +117,7 @@ class UntilDecided:
     def take(self, step: Step, lab: Lab, where: Where) -> list[Finding]:
         """Do the runs of a step, ask its analysis, and judge; returns the claims that are decided since."""
         self._taken.add(step)
-        before = {finding.claim.statement for finding in self.findings if finding.decided}
+        before = {finding.claim for finding in self.findings if finding.decided}
         made = experiments.only(self.whole, step.variants)
         if made.question() is not None:  # claims are read from its study
             lab = replace(lab, command=self._command(step))
@@ -129,7 +127,7 @@ class UntilDecided:
             groups = study.groups(made, lab.store, self.preset, step.seeds, ())
             complete([run for name in step.variants for run in groups[name]], lab, where)
         self.look()
-        return [each for each in self.findings if each.decided and each.claim.statement not in before]
+        return [each for each in self.findings if each.decided and each.claim not in before]
 
     def told(self, step: Step) -> str:
         """Say what a step will do."""
@@ -144,8 +142,7 @@ class UntilDecided:
     def text(self) -> str:
         """Return the claims with their verdicts, and what would decide the open ones."""
         made = experiments.fitting(self.whole, self.preset)[0]
-        rows = record.judged(ledger.of(self.name, made, self.preset, self.findings))
-        return f"{self.name}: " + "\n".join(ledger.lines(made, rows))
+        return f"{self.name}: " + "\n".join(ledger.lines(made, self.findings))
 
     def _command(self, step: Step) -> str:
         """The command that does what a step does."""

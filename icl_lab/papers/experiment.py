@@ -4,12 +4,12 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 import icl_lab
 from icl_lab import foreign, tasks
-from icl_lab.analyses.frame import SHIFTS, AnyAnalysis
 from icl_lab.errors import BadValue, LabError, UnknownName
 from icl_lab.papers import printed, registration
 from icl_lab.papers.schema import PRINTED, Claim, Experiment, Quantity
@@ -18,6 +18,9 @@ from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
+if TYPE_CHECKING:
+    from icl_lab.analyses.frame import AnyAnalysis
+
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
 SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
 BYTES = 1_000_000  # of a file
@@ -25,7 +28,7 @@ MOST = 10_000  # cells of one quantity: whole test grids have some hundreds
 
 
 def place(folder: Path) -> Path:
-    """Returns the folder of experiments: the one asked for, or, where it is not there, those that came with icl_lab.
+    """Return the folder of experiments: the one asked for, or, where it is not there, those that came with icl_lab.
 
     In the repository that is ``experiments``; installed elsewhere the files lie inside the package.
     """
@@ -35,7 +38,7 @@ def place(folder: Path) -> Path:
 
 
 def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tuple[Experiment, list[str]]:
-    """Returns the experiment without the variants that do not fit a preset, and why each does not.
+    """Return the experiment without the variants that do not fit a preset, and why each does not.
 
     Claims about them are left out with them. Raises ``BadValue`` where the baseline does not fit.
     """
@@ -51,7 +54,7 @@ def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tupl
 
 
 def only(made: Experiment, wanted: Collection[str]) -> Experiment:
-    """Returns the experiment with these variants and its baseline, and without the claims about the others.
+    """Return the experiment with these variants and its baseline, and without the claims about the others.
 
     Raises ``UnknownName`` for what is no variant.
     """
@@ -71,16 +74,16 @@ def _without(made: Experiment, names: Collection[str]) -> Experiment:
 
 
 def names(folder: Path) -> list[str]:
-    """Returns the names of the experiments in a folder, sorted."""
+    """Return the names of the experiments in a folder, sorted."""
     return sorted(path.stem for path in folder.glob("*.toml"))
 
 
-def load(name: str, folder: Path) -> Experiment:
-    """Reads an experiment by its name in ``folder``, or by the path of its own file.
+def read(name: str, folder: Path) -> Experiment:
+    """Read an experiment by its name in ``folder``, or by the path of its own file, without a look at its parts.
 
     Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
     """
-    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    path = _path(name, folder)
     try:
         if not path.is_file():
             raise UnknownName("experiment", name, names(folder))
@@ -91,6 +94,25 @@ def load(name: str, folder: Path) -> Experiment:
         raise BadValue(f"{path}: {error}.") from None
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror or error}.") from None
+    times = registration.read(path.parent)
+    return msgspec.structs.replace(
+        made,
+        name=path.stem,
+        sha256=hashlib.sha256(data).hexdigest(),
+        registered={claim: time for (experiment, claim), time in times.items() if experiment == path.stem},
+    )
+
+
+def _path(name: str, folder: Path) -> Path:
+    return Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+
+
+def load(name: str, folder: Path) -> Experiment:
+    """Read an experiment and check it: its analysis, the variants, axes and printed numbers that its claims name.
+
+    Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
+    """
+    path, made = _path(name, folder), read(name, folder)
     names_of = [variant.name for variant in made.variants]
     try:
         question = made.question()
@@ -116,12 +138,7 @@ def load(name: str, folder: Path) -> Experiment:
                 _beside(made, claim, side, path.name)
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)
-    times = registration.read(path.parent)
-    return msgspec.structs.replace(
-        made,
-        sha256=hashlib.sha256(data).hexdigest(),
-        registered={claim: time for (experiment, claim), time in times.items() if experiment == path.stem},
-    )
+    return made
 
 
 def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> None:
@@ -135,11 +152,13 @@ def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> 
         raise BadValue(f"{file}: {claim.statement}: grids hold '{side.of}' in {', '.join(stored)}, not in {metric}.")
 
 
-def _axes(task: str, analysis: AnyAnalysis | None) -> set[str]:
-    """Returns the axes of the numbers that claims are about: of the test grid, or of what an analysis measures."""
+def _axes(task: str, analysis: "AnyAnalysis | None") -> set[str]:
+    """Return the axes of the numbers that claims are about: of the test grid, or of what an analysis measures."""
     shifts = set(tasks.build(task).axes["full"])
     if analysis is None:
         return shifts
+    from icl_lab.analyses.frame import SHIFTS
+
     named = {axis for grid in analysis.grids.values() for axis in grid}
     return named - {SHIFTS} | (shifts if SHIFTS in named else set())
 
@@ -173,7 +192,7 @@ def card(name: str, experiment: Experiment, store: Store) -> list[str]:
 
 
 def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, float]:
-    """Returns how many variants have a finished run, how many there are, and the operations of one seed of all."""
+    """Return how many variants have a finished run, how many there are, and the operations of one seed of all."""
     finished, operations = 0, 0.0
     for variant in experiment.variants:
         spec = experiment.spec(variant, preset)

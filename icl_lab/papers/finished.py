@@ -1,7 +1,7 @@
 """The finished runs of an experiment at one scale: which there are, what they measured, what models have learned."""
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from statistics import median
@@ -87,16 +87,17 @@ class Finished:
         ends = {seed: [self._first_finished(run) for run in self._trainings(claim, seed)] for seed in seeds}
         return [seed for seed, times in ends.items() if times and all(times) and max(map(_moment, times)) < since]
 
-    def blocks(self, claim: Claim, seeds: Sequence[int]) -> list[Hashable]:
-        """Returns the block of each seed: commit and class of machine of the trainings of both sides.
+    def blocks(self, claim: Claim, seeds: Sequence[int]) -> list[int]:
+        """Return the block of each seed, numbered: commit and class of machine of the trainings of both sides.
 
-        Empty where nothing is trained, or where a run does not say.
+        Empty where nothing is trained, or where the environment of a run is not known.
         """
         if not self._trains:
             return []
         found = [tuple(_origin(run.env()) for run in self._trainings(claim, seed)) for seed in seeds]
         known = all(block and all(all(part) for part in block) for block in found)
-        return list(found) if known else []
+        numbers = {block: number for number, block in enumerate(dict.fromkeys(found))}
+        return [numbers[block] for block in found] if known else []
 
     @property
     def _trains(self) -> bool:

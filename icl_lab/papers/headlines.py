@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from icl_lab.errors import UnknownName
-from icl_lab.papers.ledger import Row, strongest
+from icl_lab.papers.ledger import Finding, strongest
 
 # Experiment and statement of each, in the order in which they are shown; the README shows the first six.
 HEADLINES: tuple[tuple[str, str], ...] = (
@@ -24,12 +24,12 @@ HEADLINES: tuple[tuple[str, str], ...] = (
 )
 
 
-def chosen(rows: Sequence[Row]) -> list[Row]:
-    """Returns the headline claims, each at the largest scale that decides it.
+def chosen(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the headline claims, each at the largest scale that decides it.
 
     Raises ``UnknownName`` where an experiment no longer makes a claim that is named here.
     """
-    found = {(row["experiment"], row["claim"]): row for row in strongest(rows)}
+    found = {(each.experiment, each.claim): each for each in strongest(findings)}
     for name, statement in HEADLINES:
         if (name, statement) not in found:
             raise UnknownName(f"claim of {name}", statement, [text for of, text in found if of == name])

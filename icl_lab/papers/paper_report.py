@@ -4,11 +4,11 @@ The numbers are those of the paper's page in the documentation (``docs/papers``)
 that decides it.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab import __version__, tables
@@ -20,7 +20,7 @@ from icl_lab.figures.paper import WIDTHS
 from icl_lab.grid import frame_of
 from icl_lab.papers import experiment as experiments
 from icl_lab.papers import ledger, record
-from icl_lab.papers.ledger import Row
+from icl_lab.papers.ledger import Finding
 from icl_lab.progress import Tick, silent
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -46,13 +46,13 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 """
 
 
-def of_paper(paper: str, files: Path, rows: Sequence[Row]) -> list[Row]:
-    """Returns the claims of one paper among the rows of a record, each once; raises ``UnknownName`` with the papers."""
+def of_paper(paper: str, files: Path, findings: Sequence[Finding]) -> list[Finding]:
+    """Return those on the claims of one paper, each once; raises ``UnknownName`` with the papers."""
     check_paper(paper)
     chosen = {
         name for name in experiments.names(files) if ledger.paper_of(experiments.load(name, files).paper) == paper
     }
-    return [row for row in ledger.strongest(rows) if row["experiment"] in chosen]
+    return [each for each in ledger.strongest(findings) if each.experiment in chosen]
 
 
 def check_paper(paper: str) -> None:
@@ -62,7 +62,7 @@ def check_paper(paper: str) -> None:
 
 
 def written(paper: str, files: Path, store: Store, tick: Tick = silent) -> Mapping[str, bytes]:
-    """Returns the files of a report by name: ``report.md``, ``report.tex`` and the figures that they show.
+    """Return the files of a report by name: ``report.md``, ``report.tex`` and the figures that they show.
 
     Trains nothing. Raises ``UnknownName`` for what is no paper, and ``RunFailed`` where no claim of it has a run.
     """
@@ -81,7 +81,7 @@ def written(paper: str, files: Path, store: Store, tick: Tick = silent) -> Mappi
 
 
 def paragraphs(paper: str, files: Path) -> list[str]:
-    """Returns the text of the paper's page, a paragraph each, with links as plain words; none without a checkout.
+    """Return the text of the paper's page, a paragraph each, with links as plain words; none without a checkout.
 
     It ends where the page's table begins.
     """
@@ -95,18 +95,18 @@ def paragraphs(paper: str, files: Path) -> list[str]:
     return [part for part in found if part and not part.startswith("#")]
 
 
-def markdown(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
-    """Returns the report as Markdown, with its figures as PNG."""
+def markdown(paper: str, rows: Sequence[Finding], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
+    """Return the report as Markdown, with its figures as PNG."""
     head, *lines = _table(rows)
     text = [f"# {ledger.PAPERS[paper].title}", ""]
-    text += [line for part in (*prose, f"{ledger.tally_of(rows)}.") for line in (part, "")]
+    text += [line for part in (*prose, f"{ledger.tally(rows)}.") for line in (part, "")]
     text += [f"![Claims, ours and printed, {number}]({name}.png)\n" for number, name in enumerate(figures, 1)]
     text += [*md.head(head), *map(md.row, lines), "", READING, "", f"Made by {md.code(_command(paper))}, {_version()}."]
     return "\n".join([*text, ""])
 
 
-def latex(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
-    """Returns the report as a whole article in LaTeX, with its figures as PDF."""
+def latex(paper: str, rows: Sequence[Finding], figures: Sequence[str], prose: Sequence[str] = ()) -> str:
+    """Return the report as a whole article in LaTeX, with its figures as PDF."""
     head, *lines = _table(rows)
     frame = frame_of([dict(zip(head, line, strict=True)) for line in lines], columns=head)
     body = tables.encode(frame, "latex").decode()
@@ -118,7 +118,7 @@ def latex(paper: str, rows: Sequence[Row], figures: Sequence[str], prose: Sequen
     text = [
         PREAMBLE + rf"\section*{{{tables.in_latex(ledger.PAPERS[paper].title)}}}",
         *(f"{_bold(part)}\n" for part in prose),
-        tables.in_latex(f"{ledger.tally_of(rows)}."),
+        tables.in_latex(f"{ledger.tally(rows)}."),
         "",
     ]
     text += [r"{\footnotesize\raggedright", body + "}", tables.in_latex(READING), "", "\n\n".join(shown), ""]
@@ -132,23 +132,18 @@ def _bold(part: str) -> str:
     return "".join(rf"\textbf{{{tables.in_latex(p)}}}" if n % 2 else tables.in_latex(p) for n, p in pieces)
 
 
-def _table(rows: Sequence[Row]) -> list[list[str]]:
+def _table(rows: Sequence[Finding]) -> list[list[str]]:
     """The head and the rows of the documentation's table, numbered as in the figure."""
     head, _, *lines = [md.cells(line) for line in ledger.table(rows)]
     return [["", *head], *([str(number), *line] for number, line in enumerate(lines, 1))]
 
 
-def _forest(rows: Sequence[Row], before: int) -> Figure:
-    return pictures.forest([_drawn(row, number) for number, row in enumerate(rows, before + 1)],
-                           label=AXIS, width=WIDTHS[2])  # fmt: skip
-
-
-def _drawn(row: Row, number: int) -> pictures.ClaimRow:
-    margin = float(row["margin"] or "nan")
-    effect, low, high, printed = (float(row[name] or "nan") / margin for name in ("effect", "low", "high", "printed"))
-    judged = ledger.verdict_of(row).judged and not math.isnan(effect)
-    label = f"{number}  {row['claim']}"
-    return pictures.ClaimRow(label=label, effect=effect, low=low, high=high, printed=printed, judged=judged)
+def _forest(findings: Sequence[Finding], before: int) -> Figure:
+    """Effects in units of the margin of each claim, numbered on from ``before``."""
+    rows = [(each.effect, each.low, each.high, each.printed) for each in findings]
+    values = np.array(rows) / np.array([[each.margin] for each in findings])
+    labels = [f"{number}  {each.claim}" for number, each in enumerate(findings, before + 1)]
+    return pictures.forest(labels, values, [each.judged for each in findings], label=AXIS, width=WIDTHS[2])
 
 
 def _command(paper: str) -> str:

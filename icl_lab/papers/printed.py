@@ -2,21 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from icl_lab import published
 from icl_lab.comparison.statistics import Scale
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.papers.schema import PRINTED, Claim, Experiment, Printed, Quantity, Variant
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedEffect:
-    """Printed effect of a claim on its own cells: left - right, or the logarithm of their ratio; and its source."""
-
-    value: float
-    source: str
 
 
 def rows(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
@@ -56,8 +47,8 @@ def numbers(experiment: Experiment, side: Quantity) -> list[float]:
     return [float(known[name][value]) for value in side.cells[where.axis]]
 
 
-def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) -> PublishedEffect | None:
-    """Returns the printed effect of a claim on its own cells, on its scale; None where no paper prints it.
+def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) -> float:
+    """Return the printed effect of a claim on its own cells, on its scale; NaN where no paper prints it.
 
     It is the one that the claim names, else that of the printed rows of both sides, if these are printed at all of the
     claim's cells and its metric is the ``headline``. Raises ``BadValue`` where the claim names it on another scale.
@@ -67,15 +58,15 @@ def effect(experiment: Experiment, claim: Claim, scale: Scale, headline: str) ->
         if value is None:
             wanted = "ratio" if scale == "log-ratio" else "difference"
             raise BadValue(f"'{claim.statement}': its printed effect must be a {wanted}, as it is compared here.")
-        return PublishedEffect(value=math.log(value) if scale == "log-ratio" else value, source=named.source)
+        return math.log(value) if scale == "log-ratio" else value
     sides = [Quantity(f"{PRINTED}{side.of}", side.cells) for side in (claim.left, claim.right)]
     if experiment.printed is None or claim.metric not in ("", headline):
-        return None
+        return math.nan
     try:
         left, right = ([*map(_on(scale), numbers(experiment, side))] for side in sides)
     except (BadValue, UnknownName, ValueError):  # a side or a cell is not printed, or printed as 0 or no number
-        return None
-    return PublishedEffect(value=fmean(left) - fmean(right), source=experiment.printed.table)
+        return math.nan
+    return fmean(left) - fmean(right)
 
 
 def _on(scale: Scale) -> Callable[[float], float]:

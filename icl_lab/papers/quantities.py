@@ -34,30 +34,37 @@ Read = Callable[[Quantity, str, int], float]  # a quantity, a metric (or ""), a 
 PART = 4  # of the prompts of an analysis, one in so many is counted at the least
 
 
+def _unread(side: Quantity, metric: str, seed: int) -> float:
+    raise KeyError("no quantity can be read")
+
+
 @dataclass(frozen=True, kw_only=True)
-class ClaimSource:
-    """Source of a claim's two sides: the training seeds that both have, their values, the variance over prompts.
+class Evidence:
+    """Evidence on a claim: the training seeds of both sides, one number per seed and side, and their errors.
 
-    ``undefined`` are seeds in which a side has no value, and why, ``exploratory_seeds`` those whose results suggested
-    the claim: they are none of ``seeds``.
-
-    ``noise`` returns how far left - right, over the first so many seeds, hangs on the test prompts; None where what
-    single prompts add is not kept. ``bound`` returns how far it hangs on them at most; None where that is not known.
+    ``noise`` returns how far left - right, over the first seeds, depends on the test prompts; None where the errors of
+    single prompts are not kept. ``bound`` returns the most that it can be; None where that is unknown. ``unlearned``
+    returns why nothing may be judged from the first seeds.
     """
 
-    read: Read
-    seeds: list[int]
+    seeds: Sequence[int]
     scale: Scale
+    read: Read = _unread
+    left: Sequence[float] = ()
+    right: Sequence[float] = ()
     prompted: bool = True  # models were asked test prompts, whose variance has to be in the interval
     noise: Callable[[int], Evaluation | None] = lambda seeds: None
     bound: Callable[[int], Evaluation | None] = lambda seeds: None
     resolution: float = 0.0  # of a rate: one prompt in those of a cell
     span: float = math.inf  # beyond which no difference of the two sides lies: 1 of rates and shares
-    undefined: Mapping[int, str] = field(default_factory=dict)
-    exploratory_seeds: Sequence[int] = ()
+    undefined: Mapping[int, str] = field(default_factory=dict)  # seeds in which a side has no value, and why
+    left_out: Sequence[int] = ()  # seeds whose results suggested the claim
+    unlearned: Callable[[int], str] = lambda seeds: ""
+    blocks: Sequence[int] = ()  # of each seed, where known
+    correlation: float = 0.0  # of seeds within a block
 
     def values(self, claim: Claim, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Returns both sides of a claim, one number a seed; raises ``KeyError`` where a number is not stored."""
+        """Return both sides of a claim, one number per seed; raises ``KeyError`` where a number is not stored."""
         left, right = ([self.read(side, claim.metric, seed) for seed in seeds] for side in (claim.left, claim.right))
         if self.scale == "difference":
             return left, right
@@ -72,29 +79,29 @@ def scale(experiment: Experiment, claim: Claim) -> Scale:
     return analysis.scale_of(task, claim.metric)
 
 
-def source(finished: Finished, claim: Claim, found: Answers | None, exploratory: Sequence[int] = ()) -> ClaimSource:
-    """Returns where both sides of a claim are read: in grids, or in what its analysis ``found``.
+def source(finished: Finished, claim: Claim, found: Answers | None, left_out: Sequence[int] = ()) -> Evidence:
+    """Return where both sides of a claim are read: in grids, or in what its analysis ``found``.
 
-    The ``exploratory`` seeds, whose results suggested it, are left out.
+    The seeds ``left_out`` suggested it: they do not judge it.
     """
     analysis = finished.experiment.question()
     if analysis is None:
-        return from_grids(finished, claim, exploratory)
+        return from_grids(finished, claim, left_out)
     # Of several sets of prompts the smallest counts; 0 where models are asked none.
     prompts = min((count for count, _ in analysis.asks(finished.spec(claim.left.of))), default=0)
     compared = scale(finished.experiment, claim)
-    read = from_analysis(analysis, found, claim, compared, prompts, exploratory)
+    read = from_analysis(analysis, found, claim, compared, prompts, left_out)
     return replace(read, span=analysis.span(finished.task, claim.metric)) if compared == "difference" else read
 
 
-def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()) -> ClaimSource:
+def from_grids(finished: Finished, claim: Claim, left_out: Sequence[int] = ()) -> Evidence:
     """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
 
-    The ``exploratory`` seeds, whose results suggested it, are left out.
+    The seeds ``left_out`` suggested it: they do not judge it.
     """
     sides, task, experiment = (claim.left, claim.right), finished.task, finished.experiment
     training = summary.training_cell(task, finished.spec(claim.left.of))
-    seeds, exploratory = _apart(finished.seeds_of_both(claim), exploratory)
+    seeds, left_out = _apart(finished.seeds_of_both(claim), left_out)
 
     def measured(side: Quantity, metric: str, seed: int, column: str = "value") -> list[float]:
         grid, _ = finished.measured(side.of, seed)
@@ -125,12 +132,12 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
         return np.asarray((np.log(means) if task.log_scale else means).mean(axis=1))
 
     compared = scale(experiment, claim)
-    noise = _prompt_variance(on_resamples, sides, seeds, exploratory, compared)
+    noise = _prompt_variance(on_resamples, sides, seeds, left_out, compared)
     bound = _prompt_variance_bound(prompts_error, sides, seeds, compared)
     resolution = 0.0
     if compared == "difference" and seeds:
         resolution = 1 / float(finished.measured(claim.left.of, seeds[0])[0].frame["count"].max())
-    return ClaimSource(
+    return Evidence(
         read=read,
         seeds=seeds,
         scale=compared,
@@ -138,12 +145,12 @@ def from_grids(finished: Finished, claim: Claim, exploratory: Sequence[int] = ()
         bound=bound,
         resolution=resolution,
         span=task.span(claim.metric or task.headline) if compared == "difference" else math.inf,
-        exploratory_seeds=exploratory,
+        left_out=left_out,
     )
 
 
 def reference(finished: Finished, claim: Claim, side: Quantity, name: str, seed: int) -> float:
-    """Returns the error of a reference predictor in the cells of a side, on the prompts of that side's run.
+    """Return the error of a reference predictor in the cells of a side, on the prompts of that side's run.
 
     Its mean logarithm where ratios are compared; infinity where the run's grid does not hold it.
     """
@@ -156,24 +163,23 @@ def reference(finished: Finished, claim: Claim, side: Quantity, name: str, seed:
         return math.inf
 
 
-def _apart(seeds: Sequence[int], exploratory: Sequence[int]) -> tuple[list[int], list[int]]:
+def _apart(seeds: Sequence[int], left_out: Sequence[int]) -> tuple[list[int], list[int]]:
     """Parts seeds into those that judge a claim and those that led to it."""
-    return [seed for seed in seeds if seed not in exploratory], [seed for seed in seeds if seed in exploratory]
+    return [seed for seed in seeds if seed not in left_out], [seed for seed in seeds if seed in left_out]
 
 
 def _prompt_variance(
     on_resamples: Callable[[Quantity, int], Array | None],
     sides: Sequence[Quantity],
     seeds: Sequence[int],
-    exploratory: Sequence[int],
+    left_out: Sequence[int],
     scale: Scale,
 ) -> Callable[[int], Evaluation | None]:
     """Standard error over prompts of left - right over the first so many seeds, from values on resamples.
 
     ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
-    are not kept. Seeds of which they are stand for those of which they are not, a later one, or an exploratory
-    one, for a look without any: the fewer they are, the more it varies with single models,
-    which makes it wider.
+    are not kept. Seeds that keep them stand for those that do not, and for a look without any a later seed or one of
+    ``left_out``: the fewer they are, the more it varies with single models, which makes it wider.
     """
 
     @cache  # a later look asks for the seeds of the earlier ones again
@@ -183,7 +189,7 @@ def _prompt_variance(
 
     def noise(count: int) -> Evaluation | None:
         gaps = [drawn for seed in seeds[:count] if (drawn := gap(seed)) is not None]
-        instead = (drawn for seed in (*seeds[count:], *exploratory) if (drawn := gap(seed)) is not None)
+        instead = (drawn for seed in (*seeds[count:], *left_out) if (drawn := gap(seed)) is not None)
         gaps = gaps or list(islice(instead, 1))
         return evaluation(np.mean(gaps, axis=0), scale) if gaps else None
 
@@ -217,11 +223,11 @@ def from_analysis(
     claim: Claim,
     scale: Scale,
     prompts: int,
-    exploratory: Sequence[int] = (),
-) -> ClaimSource:
+    left_out: Sequence[int] = (),
+) -> Evidence:
     """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
-    The ``exploratory`` seeds, whose results suggested it, are left out.
+    The seeds ``left_out`` suggested it: they do not judge it.
 
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
     may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
@@ -234,7 +240,7 @@ def from_analysis(
             known[key] = analysis.value(found, side.of, side.cells, metric, seed)
         return known[key]
 
-    seeds, exploratory = _apart([] if found is None else analysis.seeds(found), exploratory)
+    seeds, left_out = _apart([] if found is None else analysis.seeds(found), left_out)
     gaps, undefined = set[float](), dict[int, str]()
     for seed in seeds:
         try:
@@ -255,10 +261,10 @@ def from_analysis(
 
     sides = claim.left, claim.right
     noise, bound = (
-        _prompt_variance(on_resamples, sides, defined, exploratory, scale),
+        _prompt_variance(on_resamples, sides, defined, left_out, scale),
         _prompt_variance_bound(prompts_error, sides, defined, scale),
     )
-    return ClaimSource(
+    return Evidence(
         read=read,
         seeds=defined,
         scale=scale,
@@ -267,7 +273,7 @@ def from_analysis(
         bound=bound,
         resolution=resolution,
         undefined=undefined,
-        exploratory_seeds=exploratory,
+        left_out=left_out,
     )
 
 
@@ -278,7 +284,7 @@ def _mean(values: Sequence[float], decades: bool) -> float:
 
 
 def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> list[dict[str, float]]:
-    """Returns every combination of the named values, all other axes as in training."""
+    """Return every combination of the named values, all other axes as in training."""
     found = [dict(training)]
     for axis, values in cells.items():
         found = [{**cell, axis: value} for cell in found for value in values]
@@ -297,7 +303,7 @@ def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task) -> Cells |
 
 
 def claimed(files: Path, presets: Iterable[str]) -> Claimed:
-    """Returns, for each variant of the experiments of a folder at these presets, the cells that claims read."""
+    """Return, for each variant of the experiments of a folder at these presets, the cells that claims read."""
     found = dict[tuple[str, str], Cells]()
     for preset in presets:
         for name in experiments.names(files):

@@ -3,17 +3,19 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from icl_lab import analyses, normalizers
-from icl_lab.analyses import frame
 from icl_lab.comparison.verdict import Relation
 from icl_lab.errors import BadValue, UnknownName
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, check_swap, resolve
+
+if TYPE_CHECKING:
+    from icl_lab.analyses.frame import AnyAnalysis
 
 COMPARE = "compare"  # the grids of finished runs, without a further analysis
 PRINTED = "printed:"  # before the name of a variant: its printed row
@@ -144,6 +146,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draws: Literal["ours", "paper"] = "ours"
     set: Settings = []
     printed: Printed | None = None
+    name: str = ""  # of the file, without its ending
     sha256: str = ""  # of the file, as it was read
     registered: dict[
         str, datetime
@@ -159,8 +162,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_swap(made, variant.swap)
         return made
 
-    def question(self) -> frame.AnyAnalysis | None:
-        """Returns the analysis with the options of the file; None where the grids of the runs are compared.
+    def question(self) -> "AnyAnalysis | None":
+        """Return the analysis with the options of the file; None where the grids of the runs are compared.
 
         Raises ``LabError`` on an analysis or an option that does not exist, and on a value of the wrong kind.
         """
@@ -168,6 +171,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if self.options:
                 raise BadValue(f"'{COMPARE}' takes no options, got {', '.join(self.options)}.")
             return None
+        from icl_lab.analyses import frame  # which takes long, and what is stored can be shown without it
+
         if self.analysis not in analyses.names():
             raise UnknownName("analysis", self.analysis, [COMPARE, *analyses.names()])
         return frame.build(self.analysis, self.options)
@@ -186,10 +191,10 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.read_from_tests or learned
 
     def lacking(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns those of its runs that have to be finished first; those that are finished may be among them."""
+        """Return those of its runs that have to be finished first; those that are finished may be among them."""
         question = self.question()
         return list(runs) if question is None else question.lacking(runs)
 
     def variant(self, name: str) -> Variant | None:
-        """Returns the variant of that name, or None for a reference predictor."""
+        """Return the variant of that name, or None for a reference predictor."""
         return next((variant for variant in self.variants if variant.name == name), None)

@@ -16,12 +16,12 @@ from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
 from icl_lab.errors import BadValue
 from icl_lab.figures.base import writer
-from icl_lab.papers import claims, folders, printed, verdicts
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers import folders, judge, ledger, printed
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.folders import Answers
+from icl_lab.papers.ledger import Finding
 from icl_lab.papers.schema import Experiment
-from icl_lab.papers.verdicts import Finding
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -32,7 +32,7 @@ from icl_lab.runs.study_folder import StudyRecord
 def groups(
     experiment: Experiment, store: Store, preset: str, seeds: int, settings: Sequence[str]
 ) -> dict[str, list[Run]]:
-    """Returns the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
+    """Return the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
     specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
     rules = {variant.name: variant.tested_with for variant in experiment.variants}
     return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
@@ -49,7 +49,7 @@ class Order:
 
 
 def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], command: str) -> StudyRecord:
-    """Describes the study that an experiment with these runs is."""
+    """Describe the study that an experiment with these runs is."""
     analysis = experiment.question()
     if analysis is not None:
         made = publishing.record(experiment.analysis, runner.checked(analysis, members), members, command)
@@ -65,7 +65,7 @@ def record(experiment: Experiment, order: Order, members: Mapping[str, Sequence[
 
 
 def destination(experiment_name: str, store: Store, preset: str, study: StudyRecord) -> Path:
-    """Returns the folder that an experiment is published in; one that holds another study is left as it is.
+    """Return the folder that an experiment is published in; one that holds another study is left as it is.
 
     One that holds a part of it, such as fewer seeds of the same variants, becomes the whole. A study of some variants
     does not stand in the place of the repository's of all, which it would hide.
@@ -82,7 +82,7 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
 def asked_before(
     experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab
 ) -> EarlierStudies | None:
-    """Returns what is stored of an experiment's analysis with some of these runs; None where that is nothing."""
+    """Return what is stored of an experiment's analysis with some of these runs; None where that is nothing."""
     analysis = experiment.question()
     if analysis is None:
         return None
@@ -91,7 +91,7 @@ def asked_before(
 
 
 def lacking(experiment: Experiment, members: Mapping[str, Sequence[Run]], before: EarlierStudies | None) -> list[Run]:
-    """Returns the runs that have to be finished first; a model that was asked before is needed no more.
+    """Return the runs that have to be finished first; a model that was asked before is needed no more.
 
     Those that are finished may be among them.
     """
@@ -107,7 +107,7 @@ def publish(
     place: Path,
     before: EarlierStudies | None = None,
 ) -> str:
-    """Writes what an experiment found with the printed numbers and the claims; returns it as text.
+    """Write what an experiment found with the printed numbers and the claims; returns it as text.
 
     Of an analysis, models that were asked ``before`` are not asked again.
     """
@@ -121,8 +121,8 @@ def publish(
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline)
-    judged = claims.findings(Finished(experiment, lab.store, order.preset, order.settings))
-    shown = [_claims_section(judged, order.preset)]
+    judged = judge.findings(Finished(experiment, lab.store, order.preset, order.settings))
+    shown = [_claims_section(experiment, judged, order.preset)]
     if experiment.printed is not None:
         axis = experiment.printed.axis
         line = study.line(axis)
@@ -142,17 +142,17 @@ def _publish_analysis(
     lab: Lab,
     place: Path,
 ) -> str:
-    judged = claims.findings(Finished(experiment, lab.store, order.preset, order.settings), found=found)
-    section = _claims_section(judged, order.preset)
+    judged = judge.findings(Finished(experiment, lab.store, order.preset, order.settings), found=found)
+    section = _claims_section(experiment, judged, order.preset)
     notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
-    ledger = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
-    return publishing.publish(made, analysis, found, members, place, "\n".join(ledger), lab.show)
+    lines = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]
+    return publishing.publish(made, analysis, found, members, place, "\n".join(lines), lab.show)
 
 
 def rebuild(
     made: StudyRecord, members: Mapping[str, Sequence[Run]], lab: Lab, place: Path, files: Path
 ) -> Sequence[str]:
-    """Judges the claims of a comparison of an experiment anew and writes its page; returns the names of the files."""
+    """Judge the claims of a comparison of an experiment anew and writes its page; returns the names of the files."""
     options = made.options
     order = Order(options["experiment"], made.runs[0].preset, options["settings"], options["overlay"])
     whole = experiments.load(order.name, files)  # which may have changed since
@@ -162,7 +162,7 @@ def rebuild(
 
 
 def redraw(known: StudyRecord, source: Path, lab: Lab, place: Path, files: Path) -> Sequence[str]:
-    """Judges the claims of an experiment's analysis anew, draws its figures and writes its page, in ``place``.
+    """Judge the claims of an experiment's analysis anew, draws its figures and writes its page, in ``place``.
 
     From the numbers that its folder ``source`` holds; no model is asked. Returns the names of the files. Raises
     ``BadValue`` where the experiment's file has changed since, or where numbers are not kept.
@@ -186,20 +186,20 @@ def redraw(known: StudyRecord, source: Path, lab: Lab, place: Path, files: Path)
     return publishing.written(place)
 
 
-def _claims_section(found: Sequence[Finding], preset: str) -> Section:
+def _claims_section(made: Experiment, found: Sequence[Finding], preset: str) -> Section:
     """The claims with their verdicts, for a page or a file."""
     rows = [
         Row(
             [
-                f.claim.statement,
-                f.claim.where,
-                f.printed_words or f.claim.published,
-                "; ".join(filter(None, (f.words, f.confidence_words))),
-                f.verdict_words,
-                f.outlook,
+                claim.statement,
+                claim.where,
+                each.printed_words or claim.published,
+                "; ".join(filter(None, (each.words, each.confidence_words))),
+                each.verdict,
+                each.outlook,
             ]
         )
-        for f in found
+        for claim, each in zip(made.claims, found, strict=True)
     ]
     head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
     note = (
@@ -208,8 +208,8 @@ def _claims_section(found: Sequence[Finding], preset: str) -> Section:
         "holds at every look while seeds are added, so that it is wider than one of 95 %. How verdicts are made: "
         "docs/findings.md."
     )
-    scales = list(dict.fromkeys(f"Published at: {f.claim.scale}." for f in found if f.claim.scale))
-    return Section("Claims", Table(head, rows, words=True), [note, *scales], verdicts.EXPLAINED)
+    scales = list(dict.fromkeys(f"Published at: {claim.scale}." for claim in made.claims if claim.scale))
+    return Section("Claims", Table(head, rows, words=True), [note, *scales], ledger.EXPLAINED)
 
 
 def _beside_printed(experiment: Experiment, ours: Mapping[str, Mapping[float, float]], overlay: bool) -> Section | None:

@@ -15,7 +15,7 @@ from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.site import claims, document, overview, pages, specifications, studies
-from icl_lab.site.claims import Claims, Judged
+from icl_lab.site.claims import Claims, Entry
 from icl_lab.site.names import address, script
 from icl_lab.site.specifications import Grids, Specification
 from icl_lab.site.studies import MOST_ROWS, StudyPage
@@ -71,11 +71,11 @@ class Stock:
         """The specifications as verdicts and studies name them: by hash and the normalizer put in."""
         return {(spec.spec, spec.swap): spec for spec in self.specifications}
 
-    def claims_of(self, study: StudyPage) -> list[Judged]:
+    def claims_of(self, study: StudyPage) -> list[Entry]:
         """Returns the claims that are read from a study."""
         name = study.place.rpartition("/")[2]
-        here = (each for each in self.claims.all if (each.experiment, each.preset) == study.asked)
-        return [each for each in here if each.row["study"] == name]
+        here = (each for each in self.claims.all if (each.found.experiment, each.found.preset) == study.asked)
+        return [each for each in here if each.found.study == name]
 
     def used(self, spec: Specification) -> list[tuple[str, str]]:
         """Returns (title, page) of the experiments and studies that a specification is in."""
@@ -86,7 +86,7 @@ class Stock:
         found = defaultdict[tuple[str, str], dict[tuple[str, str], None]](dict)
         for each in self.claims.all:
             for training in each.trainings:
-                found[training][each.made.title, f"experiments/{address(each.experiment)}.html"] = None
+                found[training][each.made.title, f"experiments/{address(each.found.experiment)}.html"] = None
         for study in self.studies:
             for run in study.record.runs if study.record else ():
                 found[run.spec, run.swap][study.title, f"studies/{study.id}.html"] = None
@@ -119,7 +119,7 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         root="",
         here="findings.html",
         claims=stock.claims,
-        verdicts=sorted({each.direction for each in stock.claims.all}),
+        verdicts=sorted({each.found.direction_words for each in stock.claims.all}),
         **common,
     )
     if boundary:
@@ -146,11 +146,11 @@ def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
     ]
 
 
-def _experiment(name: str, entries: Sequence[Judged], stock: Stock, common: Mapping[str, Any]) -> Site:
+def _experiment(name: str, entries: Sequence[Entry], stock: Stock, common: Mapping[str, Any]) -> Site:
     compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
-    by_preset: dict[str, list[Judged]] = {}
+    by_preset: dict[str, list[Entry]] = {}
     for entry in entries:
-        by_preset.setdefault(entry.preset, []).append(entry)
+        by_preset.setdefault(entry.found.preset, []).append(entry)
     beside = [study for study in stock.studies if study.asked[0] == name]
     page = pages.render(
         "experiment.html",
@@ -194,7 +194,7 @@ def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
     record, groups = study.record, dict[tuple[str, str, str, str, str], list[int]]()
     for run in record.runs if record else ():
         groups.setdefault((run.label, run.task, run.preset, run.spec, run.swap), []).append(run.seed)
-    here = [each for each in stock.claims.all if each.experiment == study.asked[0]]
+    here = [each for each in stock.claims.all if each.found.experiment == study.asked[0]]
     setup = [("kind", study.kind)]
     if record is not None:
         setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]

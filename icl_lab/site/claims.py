@@ -1,21 +1,21 @@
-"""Claims as the site shows them: the verdict with its number, the cells of both sides, and their values a seed.
+"""Claims as the site shows them: the finding, the cells of both sides, and the value of each seed.
 
-Verdicts of the repository's runs are read from ``results/claims.csv``; others are judged now. Nothing is trained.
+Findings on the repository's runs are read from ``results/claims.csv``; others are judged now. Nothing is trained.
 """
 
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from icl_lab.comparison.verdict import State, Verdict
+from icl_lab.comparison.verdict import State
 from icl_lab.errors import LabError
 from icl_lab.grid import Grid
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import folders, headlines, ledger, quantities, record, verdicts
+from icl_lab.papers import headlines, ledger, record
 from icl_lab.papers.finished import Finished
-from icl_lab.papers.ledger import Row
+from icl_lab.papers.ledger import Finding
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs.presets import PRESETS
@@ -29,109 +29,53 @@ FEW = 12  # claims that the first page shows where none of the headline ones was
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A claim at one scale: a row of the record, with the values of both sides that the verdict was judged from."""
+class Entry:
+    """A claim of an experiment with the finding at one scale."""
 
-    experiment: str
     made: Experiment
-    preset: str
     claim: Claim
-    row: Row
-    left: Sequence[float] = ()
-    right: Sequence[float] = ()
+    found: Finding
 
     @property
     def anchor(self) -> str:
         """Its place on the page of its experiment, the same as long as the claim says the same."""
-        return f"{self.preset}-{hashlib.sha256(self.claim.statement.encode()).hexdigest()[:8]}"
+        return f"{self.found.preset}-{hashlib.sha256(self.found.claim.encode()).hexdigest()[:8]}"
 
     @property
     def page(self) -> str:
         """Address in the site of its numbers."""
-        return f"experiments/{address(self.experiment)}.html#{self.anchor}"
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict, as the record holds it."""
-        return ledger.verdict_of(self.row)
-
-    @property
-    def agrees(self) -> bool | None:
-        """True if the interval agrees with the claim, False if it shows the opposite, None if neither."""
-        return ledger.agrees(self.row)
-
-    @property
-    def said(self) -> str:
-        """The verdict in words, with a warning where it may be a chance find among so many."""
-        return ledger.verdict_words(self.row)
-
-    @property
-    def direction(self) -> str:
-        """The direction that is told, or why nothing is judged."""
-        return str(self.verdict.direction if self.verdict.judged else self.verdict.state)
-
-    @property
-    def size(self) -> str:
-        """The size that is told; empty where none is."""
-        return ledger.size_words(self.row)
-
-    @property
-    def value(self) -> str:
-        """The effect and its interval."""
-        return ledger.interval_words(self.row)
+        return f"experiments/{address(self.found.experiment)}.html#{self.anchor}"
 
     @property
     def notes(self) -> str:
-        """Notes that limit the verdict: what was not learned, left out, or may be a chance find."""
-        chance = ledger.CHANCE_FIND if ledger.may_be_chance(self.row) else ""
-        return "; ".join(filter(None, (self.row["words"].partition("; ")[2], chance)))
+        """Notes that limit the verdict, and whether it may be a chance find."""
+        return "; ".join([*self.found.limits, *[ledger.CHANCE_FIND] * self.found.may_be_chance])
 
     @property
     def tone(self) -> str:
-        """The tone in which its verdict is shown: words of one kind each, so that colours never tell it alone."""
-        if not self.verdict.judged:
-            return "none" if self.verdict.state is State.NOTHING_TO_JUDGE else "open"
-        if self.agrees is not None:
-            return "yes" if self.agrees else "no"
-        return "same" if self.row["decided"] else "open"
+        """The tone in which its verdict is shown: words of one kind each, so that it is never shown by colour alone."""
+        if not self.found.judged:
+            return "none" if self.found.state is State.NOTHING_TO_JUDGE else "open"
+        if self.found.agrees is not None:
+            return "yes" if self.found.agrees else "no"
+        return "same" if self.found.decided else "open"
 
     @property
-    def printed(self) -> str:
-        """The printed effect on the same cells; empty where there is none."""
-        return ledger.printed_words(self.row)
-
-    @property
-    def seeds(self) -> list[int]:
-        """The training seeds that the verdict rests on."""
-        return [int(seed) for seed in self.row["seeds"].split()]
-
-    @property
-    def ratio(self) -> bool:
-        """True where left over right is told, not left minus right."""
-        return self.row["scale"] == "log-ratio"
-
-    def number(self, column: str) -> float:
-        """Returns the effect or an end of its interval as it is told: a ratio or a difference; NaN where none is."""
-        value = float(self.row[column] or "nan")
-        return math.exp(value) if self.ratio else value
-
-    @property
-    def told(self) -> str:
-        """The effect in three digits."""
-        return "" if math.isnan(self.number("effect")) else f"{self.number('effect'):.3g}"
+    def effect(self) -> str:
+        """The effect in three digits; empty where there is none."""
+        return "" if math.isnan(self.found.effect) else f"{self.found.shown(self.found.effect):.3g}"
 
     @property
     def interval(self) -> str:
         """The interval at the confidence of the look that the verdict rests on; empty where there is none."""
-        low, high = self.number("low"), self.number("high")
-        sure = f"{100 * float(self.row['confidence'] or 'nan'):.4g} % interval"
-        return "" if math.isnan(low) else f"{sure} [{low:.3g}, {high:.3g}]"
+        low, high = self.found.shown(self.found.low), self.found.shown(self.found.high)
+        return "" if math.isnan(low) else f"{self.found.confidence_words} [{low:.3g}, {high:.3g}]"
 
     @property
     def remark(self) -> str:
-        """The verdict in words, where they say more than the effect, its interval and the seeds."""
-        words = self.row["words"]
-        return words if not self.told or ";" in words or "these prompts" in words else ""
+        """The finding in words, where they say more than the effect, its interval and the seeds."""
+        more = not self.effect or self.found.limits or self.found.these_prompts
+        return self.found.words if more else ""
 
     @property
     def names(self) -> tuple[str, str]:
@@ -148,12 +92,13 @@ class Judged:
 
     @property
     def table(self) -> list[tuple[str, list[str]]]:
-        """Rows of (side, value a seed), and their ratio or difference; nothing where no seed is told."""
-        if not self.left:
+        """Rows of (side, value of each seed), and their ratio or difference; nothing where there is no value."""
+        found = self.found
+        if not found.left:
             return []
-        gaps = [a / b if self.ratio else a - b for a, b in zip(self.left, self.right, strict=True)]
-        last = "ratio" if self.ratio else "difference"
-        rows = zip((*self.names, last), (self.left, self.right, gaps), strict=True)
+        gaps = [a / b if found.ratio else a - b for a, b in zip(found.left, found.right, strict=True)]
+        last = "ratio" if found.ratio else "difference"
+        rows = zip((*self.names, last), (found.left, found.right, gaps), strict=True)
         return [(name, [f"{value:.4g}" for value in values]) for name, values in rows]
 
     @property
@@ -163,51 +108,49 @@ class Judged:
 
     @property
     def trainings(self) -> list[tuple[str, str]]:
-        """The hashes of the trainings it hangs on, each with the normalizer put in for the test."""
-        parts = (each.partition("->") for each in self.row["specs"].split())
+        """The hashes of its trainings, each with the normalizer put in for the test."""
+        parts = (each.partition("->") for each in self.found.specs)
         return [(spec, swap) for spec, _, swap in parts]
 
 
 def at(side: Quantity) -> str:
-    """Returns the cells of a side in words.
+    """Return the cells of a side in words.
 
     >>> at(Quantity("ssa", {"sigma_f": [4.0, 5.0], "length": [40.0]}))
     'sigma_f 4, 5; length 40'
     """
-    told = [f"{axis} {', '.join(f'{value:g}' for value in values)}" for axis, values in side.cells.items()]
-    return "; ".join(told) or "training conditions"
+    named = [f"{axis} {', '.join(f'{value:g}' for value in values)}" for axis, values in side.cells.items()]
+    return "; ".join(named) or "training conditions"
 
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims that rest on something, those to begin with, comparisons beside them, and why there are none."""
+    """The claims that rest on something, those to begin with, comparisons of all variants, and why there are none."""
 
-    all: Sequence[Judged] = ()
-    first: Sequence[Judged] = ()
+    all: Sequence[Entry] = ()
+    first: Sequence[Entry] = ()
     comparisons: Sequence[Comparison] = ()
     why_none: str = ""
     failed: bool = False  # why there are none is a fault, and not that nothing was tested
-    explained: str = field(default=verdicts.EXPLAINED, repr=False)
+    explained: str = field(default=ledger.EXPLAINED, repr=False)
 
     @property
     def summary(self) -> str:
         """Count of the verdicts among those shown first."""
-        return ledger.tally_of(each.row for each in self.first)
+        return ledger.tally(each.found for each in self.first)
 
     @property
     def tally(self) -> str:
         """Count of the verdicts over all scales, those of theory apart."""
-        empirical = [each for each in self.all if not each.row["theory"]]
-        told = ledger.tally_of(each.row for each in empirical)
+        empirical = [each.found for each in self.all if not each.found.theory]
         theory = len(self.all) - len(empirical)
-        return f"Over all scales {told}" + f". Beside them {theory} of theory" * bool(theory)
+        return f"Over all scales {ledger.tally(empirical)}" + f". Beside them {theory} of theory" * bool(theory)
 
-    def by(self, what: str) -> dict[str, list[Judged]]:
-        """Returns the claims by a field of theirs (``experiment``, ``preset``), or by the ``paper`` that makes them."""
-        found: dict[str, list[Judged]] = {}
+    def by(self, what: str) -> dict[str, list[Entry]]:
+        """Return the claims by their ``experiment``, or by the ``paper`` that makes them."""
+        found: dict[str, list[Entry]] = {}
         for each in self.all:
-            key = each.made.paper if what == "paper" else str(getattr(each, what))
-            found.setdefault(key, []).append(each)
+            found.setdefault(each.made.paper if what == "paper" else each.found.experiment, []).append(each)
         return found
 
 
@@ -224,62 +167,38 @@ class _Read(Finished):
 
 
 def judged(store: Store, files: Path, tick: Tick = silent, grids: Grids | None = None) -> Claims:
-    """Reads or judges all claims on what is stored; where that cannot be done, says why.
+    """Read or judge all claims on what is stored; where that cannot be done, say why.
 
     Grids that are in ``grids`` are not read again.
     """
     grids = {} if grids is None else grids
     try:
-        known, beside, found = dict[str, dict[str, list[Row]]](), list[Comparison](), list[Judged]()
-        for row in record.everything(files, store, PRESETS)[0]:
-            known.setdefault(row["experiment"], {}).setdefault(row["preset"], []).append(row)
+        known, compared, found = dict[str, dict[str, list[Finding]]](), list[Comparison](), list[Entry]()
+        for each in ledger.rated([e for e in record.everything(files, store, PRESETS)[0] if _tested(e)]):
+            known.setdefault(each.experiment, {}).setdefault(each.preset, []).append(each)
         for name in counted(experiments.names(files), "reading claims", tick, str):
             made = experiments.load(name, files)
-            for preset, rows in known.get(name, {}).items():
-                if any(row["state"] != State.NOT_RUN for row in rows):
-                    fitting, _ = experiments.fitting(made, preset)
-                    here, compared = _with_values(name, fitting, store, preset, rows, grids)
-                    found, beside = found + here, beside + compared
+            claims = {claim.statement: claim for claim in made.claims}
+            for preset, findings in known.get(name, {}).items():
+                found += [Entry(made, claims[each.claim], each) for each in findings]
+                if made.question() is None:
+                    finished = _Read(experiments.fitting(made, preset)[0], store, preset)
+                    finished.grids = grids
+                    beside = comparisons.against_baseline(name, finished, preset)
+                    compared += [beside] if beside is not None else []
     except LabError as reason:
         return Claims(why_none=f"The claims cannot be judged: {reason}", failed=True)
     if not found:
         return Claims(why_none="No claim of the experiments has been tested by these runs.")
-    found = _rated(found)
-    return Claims(found, _first(found), beside)
+    return Claims(found, _first(found), compared)
 
 
-def _with_values(
-    name: str, made: Experiment, store: Store, preset: str, rows: Sequence[Row], grids: Grids
-) -> tuple[list[Judged], list[Comparison]]:
-    """The claims of an experiment at a scale with both sides' values, and its comparison where grids tell them."""
-    finished, analysis = _Read(made, store, preset), made.question()
-    finished.grids = grids
-    places = folders.of(name, store, preset) if analysis is not None else []
-    studied = folders.Studies(finished, analysis, places)
-    found = []
-    for claim, row in zip(made.claims, rows, strict=True):
-        if row["state"] == State.NOT_RUN:
-            continue
-        entry = Judged(name, made, preset, claim, row)
-        if entry.seeds and entry.told:
-            place = next((place for place in places if place.name == row["study"]), None)
-            source = quantities.source(finished, claim, studied.read(place))
-            left, right = source.values(claim, entry.seeds)
-            entry = replace(entry, left=left, right=right)
-        found.append(entry)
-    compared = comparisons.against_baseline(name, finished, preset) if analysis is None else None
-    return found, [compared] if compared is not None else []
+def _tested(found: Finding) -> bool:
+    return found.state is not State.NOT_RUN
 
 
-def _rated(found: Sequence[Judged]) -> list[Judged]:
-    """The claims with the false discovery rates that they have among all of them; theory has none."""
-    tested = (each.verdict.judged and not each.row["theory"] for each in found)
-    p = [float(each.row["p"] or "nan") if test else math.nan for each, test in zip(found, tested, strict=True)]
-    return [replace(each, row={**each.row, "q": str(q)}) for each, q in zip(found, verdicts.rates(p), strict=True)]
-
-
-def _first(found: Sequence[Judged]) -> list[Judged]:
+def _first(entries: Sequence[Entry]) -> list[Entry]:
     """The headline claims, each at the largest scale that decides it."""
-    largest = {(row["experiment"], row["claim"]): row["preset"] for row in ledger.strongest([e.row for e in found])}
-    strongest = {key: e for e in found if largest[key := (e.experiment, e.claim.statement)] == e.preset}
+    chosen = {id(each) for each in ledger.strongest([entry.found for entry in entries])}
+    strongest = {(e.found.experiment, e.found.claim): e for e in entries if id(e.found) in chosen}
     return [strongest[key] for key in headlines.HEADLINES if key in strongest] or list(strongest.values())[:FEW]

@@ -32,7 +32,7 @@ def rows(
             name=entries[0].made.title,
             told=f"{len(entries)} judged claims",
             task=entries[0].made.task,
-            preset=", ".join(dict.fromkeys(entry.preset for entry in entries)),
+            preset=", ".join(dict.fromkeys(entry.found.preset for entry in entries)),
             more=f"{name} {entries[0].made.paper}",
             link=f"experiments/{address(name)}.html",
         )

@@ -3,15 +3,15 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from icl_lab import analyses
 from icl_lab.analyses import findings, publish
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.comparison.verdict import State, Verdict
-from icl_lab.papers import claims, experiment, folders, verdicts
+from icl_lab.comparison.verdict import State
+from icl_lab.papers import experiment, folders, judge
 from icl_lab.papers.finished import Finished
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
@@ -142,13 +142,13 @@ def test_until_decided_trains_what_was_not_asked_before(tiny):
 
 def looked_at(tiny):
     """How many seeds each claim was looked at with, all of which decide nothing."""
-    found = claims.stored("tiny", tiny.files, Store(tiny.runs.parent), "smoke")[2]
-    return [each.look.seeds for each in found]
+    found = judge.stored("tiny", tiny.files, Store(tiny.runs.parent), "smoke")[2]
+    return [len(each.seeds) for each in found]
 
 
 @pytest.mark.exhaustive
 def test_more_seeds_of_a_variant_are_stored_and_read_apart(tiny, monkeypatch):
-    monkeypatch.setattr(verdicts, "settled", lambda *words: False)
+    monkeypatch.setattr(judge, "settled", lambda *words: False)
     tiny("--seeds", "3")
     whole = (tiny.place / "deviant.csv").read_bytes()
     said = tiny("--seeds", "4", "--variant", "softmax")
@@ -171,13 +171,13 @@ def test_more_seeds_of_a_variant_are_stored_and_read_apart(tiny, monkeypatch):
 
 
 def test_until_decided_skips_variants_of_decided_claims(tiny, monkeypatch):
-    judged = claims.stored
+    judged = judge.stored
 
     def stored(*words):
         made, said, (first, second) = judged(*words)
-        return made, said, [first, replace(second, verdict=Verdict(state=State.NOT_LEARNED))]  # that of SSA
+        return made, said, [first, structs.replace(second, state=State.NOT_LEARNED)]  # that of SSA
 
-    monkeypatch.setattr(claims, "stored", stored)
+    monkeypatch.setattr(judge, "stored", stored)
     tiny("--seeds", "2")
     assert "tiny: to 3 seeds of softmax, for 1 open claim" in tiny("--until-decided", "--dry-run")
     tiny("--until-decided")

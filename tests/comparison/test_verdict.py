@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import t
 
 from icl_lab.comparison.sequential import SPENT, look
-from icl_lab.comparison.verdict import Direction, EffectSize, State, Verdict, agrees, direction_of, settled, size_of
+from icl_lab.comparison.verdict import Direction, EffectSize, agrees, direction_of, settled, size_of, verdict_words
 from icl_lab.errors import BadValue
 
 M = 0.2
@@ -19,14 +19,14 @@ M = 0.2
     [
         (-0.5, -0.3, Direction.BELOW, EffectSize.BEYOND),
         (-0.15, -0.05, Direction.BELOW, EffectSize.WITHIN),
-        (-0.5, -0.1, Direction.BELOW, EffectSize.NOT_TOLD),
+        (-0.5, -0.1, Direction.BELOW, EffectSize.INCONCLUSIVE),
         (0.3, 0.5, Direction.ABOVE, EffectSize.BEYOND),
-        (0.1, 0.5, Direction.ABOVE, EffectSize.NOT_TOLD),
-        (-0.1, 0.15, Direction.NOT_TOLD, EffectSize.WITHIN),
-        (-0.1, 0.5, Direction.NOT_TOLD, EffectSize.NOT_BELOW),
-        (-0.5, 0.1, Direction.NOT_TOLD, EffectSize.NOT_ABOVE),
-        (-0.5, 0.5, Direction.NOT_TOLD, EffectSize.NOT_TOLD),
-        (math.nan, math.nan, Direction.NOT_TOLD, EffectSize.NOT_TOLD),
+        (0.1, 0.5, Direction.ABOVE, EffectSize.INCONCLUSIVE),
+        (-0.1, 0.15, Direction.INCONCLUSIVE, EffectSize.WITHIN),
+        (-0.1, 0.5, Direction.INCONCLUSIVE, EffectSize.NOT_BELOW),
+        (-0.5, 0.1, Direction.INCONCLUSIVE, EffectSize.NOT_ABOVE),
+        (-0.5, 0.5, Direction.INCONCLUSIVE, EffectSize.INCONCLUSIVE),
+        (math.nan, math.nan, Direction.INCONCLUSIVE, EffectSize.INCONCLUSIVE),
     ],
 )
 def test_direction_and_size_against_the_margin(low, high, direction, size):
@@ -41,8 +41,8 @@ def test_direction_and_size_against_the_margin(low, high, direction, size):
         (-2.0, -1.1, EffectSize.LARGER),
         (-0.9, 0.1, EffectSize.EXCLUDED),
         (0.1, 0.5, EffectSize.EXCLUDED),  # the other direction
-        (-1.2, 0.1, EffectSize.NOT_TOLD),
-        (math.nan, math.nan, EffectSize.NOT_TOLD),
+        (-1.2, 0.1, EffectSize.INCONCLUSIVE),
+        (math.nan, math.nan, EffectSize.INCONCLUSIVE),
     ],
 )
 def test_size_against_a_printed_effect_and_its_mirror_image(low, high, size):
@@ -57,7 +57,7 @@ def test_size_against_a_printed_effect_and_its_mirror_image(low, high, size):
         (0.3, 0.5, EffectSize.EXCLUDED),
         (-0.5, -0.3, EffectSize.LARGER),
         (-0.3, 0.1, EffectSize.NOT_ABOVE),
-        (-0.3, 0.3, EffectSize.NOT_TOLD),
+        (-0.3, 0.3, EffectSize.INCONCLUSIVE),
     ],
 )
 def test_an_effect_printed_within_the_margin_is_none(low, high, size):
@@ -101,11 +101,10 @@ def test_a_margin_must_be_above_zero():
 
 
 def test_verdicts_in_words():
-    below = Verdict(state=State.JUDGED, direction=Direction.BELOW, size=EffectSize.WITHIN)
-    assert below.words(math.log(1.25), "log-ratio") == "below; less than a quarter either way"
-    assert below.words(0.05, "difference") == "below; less than 0.05 either way"
-    assert Verdict(state=State.JUDGED).words() == "not told"
-    assert Verdict(state=State.NOT_LEARNED).words() == "not learned"
+    below = Direction.BELOW, EffectSize.WITHIN
+    assert verdict_words(*below, math.log(1.25), "log-ratio") == "below; less than a quarter either way"
+    assert verdict_words(*below, 0.05, "difference") == "below; less than 0.05 either way"
+    assert verdict_words(Direction.INCONCLUSIVE, EffectSize.INCONCLUSIVE, 0.05, "difference") == "inconclusive"
 
 
 # What is told of 1,000 studies of a true ratio, printed as 0.064, each looked at after 12 seeds whose log ratios have a
@@ -113,8 +112,8 @@ def test_verdicts_in_words():
 TOLD = {
     0.5: ({"below": 1.0}, {"smaller than printed": 1.0}),
     0.7: ({"below": 1.0}, {"smaller than printed": 1.0}),
-    0.9: ({"below": 0.57, "not told": 0.43}, {"smaller than printed": 0.57, "printed effect excluded": 0.43}),
-    1.0: ({"not told": 1.0}, {"printed effect excluded": 1.0}),
+    0.9: ({"below": 0.57, "inconclusive": 0.43}, {"smaller than printed": 0.57, "printed effect excluded": 0.43}),
+    1.0: ({"inconclusive": 1.0}, {"printed effect excluded": 1.0}),
 }
 
 
@@ -145,7 +144,7 @@ def test_equal_intervals_have_equal_verdicts():
     """The verdict of a study that prints 0.905 is that of its interval: near the margin no word flips with it."""
     for low in np.linspace(-0.4, 0.0, 9):
         for high in np.linspace(0.01, 0.3, 9):
-            assert direction_of(low, high) is Direction.NOT_TOLD
+            assert direction_of(low, high) is Direction.INCONCLUSIVE
 
 
 def test_an_effect_printed_beyond_the_margin_is_one():

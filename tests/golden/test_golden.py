@@ -19,7 +19,7 @@ from icl_lab.errors import BadValue
 from icl_lab.evidence.archive import Archive
 from icl_lab.grid import Grid
 from icl_lab.papers import experiment as experiments
-from icl_lab.papers import record
+from icl_lab.papers import judge, ledger, record
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
@@ -82,13 +82,13 @@ def test_every_task_has_a_golden_grid():
 @pytest.mark.slow
 def test_the_record_of_claims_is_that_of_what_is_stored(repository):
     """Verdicts are read from the record; here, that none of them is about other runs or another file than there are."""
-    rows = record.stored(repository)
+    rows = ledger.stored(repository)
     assert len(rows) >= 121
     claiming = {name for name in experiments.names(EXPERIMENTS) if experiments.load(name, EXPERIMENTS).claims}
     assert {name for name, _ in rows} == claiming
     for (name, preset), there in rows.items():
         made, _ = experiments.fitting(experiments.load(name, EXPERIMENTS), preset)
-        assert record.current(name, made, repository, preset, there), (name, preset)
+        assert judge.current(name, made, repository, preset, there), (name, preset)
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_the_record_of_claims_is_that_of_what_is_stored(repository):
 @pytest.mark.timeout(900)
 def test_every_verdict_is_judged_again_as_it_is_recorded(repository):
     wanted = list(csv.DictReader(io.StringIO((ROOT / "results" / "claims.csv").read_text())))
-    found = list(csv.DictReader(io.StringIO(record.written(EXPERIMENTS, repository)[record.NAME])))
+    found = list(csv.DictReader(io.StringIO(record.written(EXPERIMENTS, repository)[ledger.NAME])))
     assert [(row["experiment"], row["preset"], row["claim"]) for row in found] == [
         (row["experiment"], row["preset"], row["claim"]) for row in wanted
     ]
@@ -106,7 +106,9 @@ def test_every_verdict_is_judged_again_as_it_is_recorded(repository):
 
 
 def _close(one, other):
+    """Numbers, one or one per seed, that are equal up to rounding."""
     try:
-        return math.isclose(float(one), float(other), rel_tol=CLOSE, abs_tol=CLOSE)
+        pairs = zip(map(float, one.split()), map(float, other.split()), strict=True)
+        return all(math.isclose(*pair, rel_tol=CLOSE, abs_tol=CLOSE) for pair in pairs)
     except ValueError:
         return False

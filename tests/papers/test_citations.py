@@ -2,9 +2,19 @@
 
 import pytest
 
+from icl_lab.comparison.verdict import Direction, EffectSize, State
 from icl_lab.papers import ledger
+from icl_lab.papers.ledger import Finding
 
-ROW = {"experiment": "ssa-table1", "claim": "SSA errs less", "preset": "lite", "verdict": "below; smaller than printed"}
+FOUND = Finding(
+    experiment="ssa-table1",
+    preset="lite",
+    claim="SSA errs less",
+    relation="below",
+    state=State.JUDGED,
+    direction=Direction.BELOW,
+    size=EffectSize.SMALLER,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,5 +30,5 @@ ROW = {"experiment": "ssa-table1", "claim": "SSA errs less", "preset": "lite", "
     ],
 )
 def test_a_verdict_that_changed_is_found(cited, complaint):
-    found = list(ledger.stale_citations(f"It does not.\n<!-- cites {cited} -->\nMore words.", [ROW]))
+    found = list(ledger.stale_citations(f"It does not.\n<!-- cites {cited} -->\nMore words.", [FOUND]))
     assert (len(found) == 1 and complaint in found[0]) if complaint else found == []

@@ -20,7 +20,7 @@ from icl_lab.comparison.verdict import EffectSize, State
 from icl_lab.errors import BadValue, Undefined, UnknownName
 from icl_lab.files import publish
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, experiment, folders, ledger, printed, record, study
+from icl_lab.papers import experiment, folders, judge, ledger, printed, study
 from icl_lab.papers.experiment import state
 from icl_lab.papers.finished import Finished
 from icl_lab.papers.quantities import combinations, from_grids
@@ -270,16 +270,16 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
     place = folders.fullest("small", lab.store, "smoke")
-    assert {f.verdict.state for f in claims.findings(Finished(made, lab.store, "smoke"), [place])} == {State.NOT_RUN}
+    assert {f.state for f in judge.findings(Finished(made, lab.store, "smoke"), [place])} == {State.NOT_RUN}
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
-    found = claims.findings(Finished(made, lab.store, "smoke"), [place])
-    assert [f.verdict.state for f in found] == [State.NOT_LEARNED, State.NOT_LEARNED, State.NOT_RUN]  # sixty steps
+    found = judge.findings(Finished(made, lab.store, "smoke"), [place])
+    assert [f.state for f in found] == [State.NOT_LEARNED, State.NOT_LEARNED, State.NOT_RUN]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
-    assert {finding.study for finding in found} == {None}  # runs tell
-    assert found[0].about == ((groups["softmax"][0].spec.hash, ""),)
+    assert {finding.study for finding in found} == {""}  # runs tell
+    assert found[0].specs == (groups["softmax"][0].spec.hash,)
     low, high = (
         [
             groups["softmax"][seed].grid().at(attn="softmax", metric="mse-code", sigma_x=1, sigma_f=s, length=12)
@@ -288,7 +288,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
         for s in (1, 10)
     )
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
-    assert found[0].effect.ratio[0] == pytest.approx(ratio)
+    assert found[0].shown(found[0].effect) == pytest.approx(ratio)
     # The variance over prompts is in the interval, that of a reference too, whose errors are measured anew.
     finished = Finished(made, lab.store, "smoke")
     grid, exact, cell = groups["softmax"][0].grid(), "reference:least-squares", {"sigma_x": 1, "sigma_f": 2}
@@ -297,7 +297,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     for length in (5, 12):
         there = grid.at(**cell, attn=exact, metric="mse-code", length=length)
         assert means[1, 2, length] == pytest.approx(there, rel=1e-4)
-    assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].effect.effect)
+    assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].effect)
     assert not any(each.these_prompts for each in found)
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
     assert from_grids(finished, other).noise(2) is None  # what single prompts add is kept of the headline only
@@ -330,8 +330,8 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
-    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[1].effect.seeds == 2
-    assert claims.findings(Finished(made, lab.store, "smoke"), [place])[0].effect.seeds == 3
+    assert judge.findings(Finished(made, lab.store, "smoke"), [place])[1].effect.seeds == 2
+    assert judge.findings(Finished(made, lab.store, "smoke"), [place])[0].effect.seeds == 3
 
 
 @pytest.mark.slow
@@ -350,12 +350,12 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     who = {"task": "linear", "preset": "lite", "spec": "0"}
     tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
-    found = claims.findings(Finished(made, Store(tmp_path), "lite"), [place])
+    found = judge.findings(Finished(made, Store(tmp_path), "lite"), [place])
     assert [f.agrees for f in found] == [True, False, False, None]
-    assert (found[3].verdict.size, found[3].decided) == (EffectSize.WITHIN, True)
+    assert (found[3].size, found[3].decided) == (EffectSize.WITHIN, True)
     assert found[2].effect.effect == pytest.approx(0.67, abs=0.05)
     assert {finding.study for finding in found} == {place}
-    assert {f.study for f in claims.findings(Finished(made, Store(tmp_path), "lite"), [tmp_path / "nothing"])} == {None}
+    assert {f.study for f in judge.findings(Finished(made, Store(tmp_path), "lite"), [tmp_path / "nothing"])} == {None}
     # More prompts are the same question, another position is none: nothing is read from what answers that.
     store, analysis = Store(tmp_path / "kept"), made.question()
     usual = folders.usual("ssa-table5", store, "lite")
@@ -365,8 +365,8 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
         (other, State.NOT_RUN, ["asked with position=1,2 (now 0): no claim is read from it."]),
     ):
         study_folder.publish(StudyRecord("deviant", options, []), usual, tables, {})
-        _, said, found = claims.stored("ssa-table5", FOLDER, store, "lite")
-        assert found[0].verdict.state is wanted
+        _, said, found = judge.stored("ssa-table5", FOLDER, store, "lite")
+        assert found[0].state is wanted
         assert [line.partition(" was ")[2] for line in said] == remarks
         shutil.rmtree(usual)
 
@@ -515,17 +515,17 @@ def test_training_free_claims_are_judged_once(tmp_path, lab):
     publish(files / "mine.toml", text.encode())
     made = experiment.load("mine", files)
     for preset in ("nano", "lite"):
-        assert {found.verdict.state for found in claims.stored("mine", files, store, preset)[2]} == {State.NOT_RUN}
+        assert {found.state for found in judge.stored("mine", files, store, preset)[2]} == {State.NOT_RUN}
     members = study.groups(made, store, "lite", 3, ())
     study.publish(made, study.Order("mine", "lite"), members, lab, store.root / "experiments" / "mine-lite")
-    _, said, found = claims.stored("mine", files, store, "nano")
+    _, said, found = judge.stored("mine", files, store, "nano")
     assert (said, found) == (["trains nothing and is the same at every preset: judged at lite"], [])
-    assert len(ledger.at(files, store, "lite")) == len(made.claims)
-    assert ledger.at(files, store, "nano") == []
+    assert len(judge.stored("mine", files, store, "lite")[2]) == len(made.claims)
+    assert judge.stored("mine", files, store, "nano")[2] == []
 
 
 def claims_said(files, store):
-    return claims.remarks("mine", experiment.load("mine", files), store, "lite")
+    return judge.remarks("mine", experiment.load("mine", files), store, "lite")
 
 
 def test_printed_rows_by_further_labels_on_rescaled_axes():
@@ -549,6 +549,11 @@ def test_a_table_without_an_axis_stands_at_one_value():
         printed.Printed(table="t", row="r", axis="length", value="v", column="c", at=1)
 
 
+def of_metric(metric, made, found):
+    """The first finding on a claim in a metric."""
+    return next(each for claim, each in zip(made.claims, found, strict=True) if claim.metric == metric)
+
+
 def test_undefined_values_differ_from_values_not_there(monkeypatch, tmp_path):
     """A growing number that changes no answer leaves nothing to heal; another cell was never measured."""
     made = experiment.load("saturation-every", FOLDER)
@@ -559,12 +564,11 @@ def test_undefined_values_differ_from_values_not_there(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Saturation, "value", value)
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
-    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
-    judged = {each.claim.metric: (each.verdict.state, each.words) for each in found}
+    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    judged = {claim.metric: (each.state, each.words) for claim, each in zip(made.claims, found, strict=True)}
     assert judged["recovered"] == (State.NOTHING_TO_JUDGE, "it changed no answer")
     assert judged["largest"] == (State.NOT_RUN, "no such cell")
-    rows = record.judged(ledger.of("saturation-every", made, "nano", found))
-    assert "    nothing to judge | it changed no answer | nano" in ledger.lines(made, rows)
+    assert "    nothing to judge | it changed no answer | nano" in ledger.lines(made, found)
 
 
 def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatch):
@@ -572,7 +576,7 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
     made = experiment.load("ssmax-figure4", FOLDER)
     monkeypatch.setattr(Learning, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(Learning, "value", lambda self, found, of, cells, metric, seed: len(of) + 0.1 * seed * len(of))
-    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     assert len(found) == len(made.claims)
     assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
 
@@ -586,13 +590,13 @@ def test_a_verdict_within_prompt_variance_is_told_with_it(tmp_path, monkeypatch,
     monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: values.get(of, (0, 0, 0))[_[2]])
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
-    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
-    told = next(each for each in found if each.claim.metric == "recovered")
+    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    told = of_metric("recovered", made, found)
     assert (told.agrees, told.these_prompts) == (True, not stands)
     assert ("these prompts" in told.words) is not stands
     alone = 0.0573 / 2  # Student's half width of the seeds at 99 %
     half = math.hypot(alone * 2, 2.5758 * 2 * most) if stands else alone * 2
-    assert told.effect.high - told.effect.effect == pytest.approx(half, rel=1e-2)
+    assert told.high - told.effect == pytest.approx(half, rel=1e-2)
 
 
 def test_trials_alike_in_every_seed_are_known_to_one(tmp_path, monkeypatch):
@@ -601,8 +605,8 @@ def test_trials_alike_in_every_seed_are_known_to_one(tmp_path, monkeypatch):
     monkeypatch.setattr(NeedleScores, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(NeedleScores, "value", lambda self, found, of, cells, metric, seed: 1.0)
     monkeypatch.setattr(NeedleScores, "on_resamples", lambda self, found, of, cells, metric, seed: None)
-    found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
-    told = next(each.effect for each in found if each.claim.metric == "found")
+    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    told = of_metric("found", made, found)
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
 
 
@@ -616,19 +620,19 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
 
     def judged(*seeds, preset="nano"):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: list(seeds))
-        found = claims.findings(Finished(made, Store(tmp_path), preset), found=object())
-        return next(each for each in found if each.claim.suggested_by)
+        found = judge.findings(Finished(made, Store(tmp_path), preset), found=object())
+        return next(each for claim, each in zip(made.claims, found, strict=True) if claim.suggested_by)
 
     monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: drawn[_[2]] if of == "softmax" else 0.0)
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
-    assert (told.verdict.size, told.seeds, told.exploratory_seeds) == (EffectSize.WITHIN, (1, 3, 4), (0, 2))
+    assert (told.size, told.seeds, told.left_out) == (EffectSize.WITHIN, (1, 3, 4), (0, 2))
     assert told.words.endswith("seeds 0, 2 suggested it or came before it, left out")
     alone = judged(0, 2)
-    assert (alone.verdict.state, alone.words) == (State.NOT_RUN, "seeds 0, 2 suggested it or came before it, left out")
+    assert (alone.state, alone.words) == (State.NOT_RUN, "seeds 0, 2 suggested it or came before it, left out")
     elsewhere = judged(0, 1, 2, 3, 4, preset="lite2")
-    assert (elsewhere.seeds, elsewhere.exploratory_seeds) == ((0, 1, 2, 3, 4), ())
+    assert (elsewhere.seeds, elsewhere.left_out) == ((0, 1, 2, 3, 4), ())
 
 
 def test_seeds_without_the_event_are_passed_over_if_few(monkeypatch, tmp_path):
@@ -649,23 +653,23 @@ def test_seeds_without_the_event_are_passed_over_if_few(monkeypatch, tmp_path):
 
     def judged(seeds):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: seeds)
-        found = claims.findings(Finished(made, Store(tmp_path), "nano"), found=object())
-        return next(each for each in found if each.claim.metric == "recovered")
+        found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+        return of_metric("recovered", made, found)
 
     monkeypatch.setattr(Saturation, "value", value)
     first = judged([0, 1, 2, 3])
-    assert (first.agrees, first.seeds, first.skipped_seeds) == (True, (0, 2, 3), (1,))
+    assert (first.agrees, first.seeds, first.skipped) == (True, (0, 2, 3), (1,))
     unknown = "not known whether 'softmax' learned the task: not tested"
     assert first.words.endswith(f"seeds 0, 2, 3, these prompts; {unknown}; nothing to judge in seed 1")
     more = judged([0, 1, 2, 3, 4])
-    assert (more.agrees, more.seeds, more.skipped_seeds) == (True, (0, 2, 3), (1, 4))
+    assert (more.agrees, more.seeds, more.skipped) == (True, (0, 2, 3), (1, 4))
     few = judged([0, 1, 4, 5])
-    assert (few.verdict.state, few.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
+    assert (few.state, few.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
     healed[5] = healed.pop(3)
     half = judged([0, 1, 2, 3, 4, 5])  # three tell nothing, three tell something
-    assert (half.verdict.state, half.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
+    assert (half.state, half.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
     most = judged([0, 1, 2, 4, 5])
-    assert (most.agrees, most.seeds, most.skipped_seeds) == (True, (0, 2, 5), (1, 4))
+    assert (most.agrees, most.seeds, most.skipped) == (True, (0, 2, 5), (1, 4))
 
 
 def test_a_baseline_alone_is_refused_before_it_is_trained(run, tmp_path):

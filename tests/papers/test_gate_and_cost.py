@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from icl_lab.comparison.statistics import evaluation, resampled
 from icl_lab.comparison.verdict import Direction, State
 from icl_lab.grid import Grid
-from icl_lab.papers import claims, cost, experiment, quantities
+from icl_lab.papers import cost, experiment, judge, quantities
 from icl_lab.papers.finished import Finished, unlearned, unlearned_counts
 from icl_lab.papers.schema import Claim, Quantity
 from icl_lab.pipeline import sweep
@@ -60,7 +60,7 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     """Of the first three the median has learned, of all five it has not; seed 3 is no seed of both sides."""
     finished.errors["softmax"] += [0.1, 1.9, 1.9]
     errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
-    source = quantities.ClaimSource(
+    source = quantities.Evidence(
         read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
         seeds=[*errors],
         scale="log-ratio",
@@ -69,12 +69,12 @@ def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
     about = claim("softmax", "softmax", 10.0)
     about.right.cells["sigma_f"] = [40.0]
     finished.experiment = replace(finished.experiment, claims=[about])
-    monkeypatch.setattr(claims, "_no_better", lambda *_: "")
-    found = claims.findings(finished)[0]
-    assert (found.verdict.state, found.seeds) == (State.NOT_LEARNED, (2, 0, 1, 4, 5))
+    monkeypatch.setattr(judge, "_no_better", lambda *_: "")
+    found = judge.findings(finished)[0]
+    assert (found.state, found.seeds) == (State.NOT_LEARNED, (2, 0, 1, 4, 5))
     source.seeds[:] = source.seeds[:3]
-    found = claims.findings(finished)[0]
-    assert (found.verdict.direction, found.seeds) == (Direction.BELOW, (2, 0, 1))
+    found = judge.findings(finished)[0]
+    assert (found.direction, found.seeds) == (Direction.BELOW, (2, 0, 1))
 
 
 def grid_of(cells):
@@ -89,15 +89,15 @@ def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, reaso
     """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
     values = {"softmax": 90.0, "wide": wide}
     finished.errors["wide"] = [0.1] * 3
-    source = quantities.ClaimSource(
+    source = quantities.Evidence(
         read=lambda side, metric, seed: math.log(values[side.of] + 0.01 * seed), seeds=[0, 1, 2], scale="log-ratio"
     )
     monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
     grid = grid_of({("reference:zero", 10.0): 60.0})
     monkeypatch.setattr(type(finished), "measured", lambda self, of, seed: (grid, None))
     finished.experiment = replace(finished.experiment, claims=[claim("wide", "softmax", 10.0)])
-    (found,) = claims.findings(finished)
-    assert (found.verdict.state, found.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
+    (found,) = judge.findings(finished)
+    assert (found.state, found.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigr
     made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")
     finished = Finished(made, Store(tmp_path), "lite")
     values = {"lssa": 5.5, "softmax": 6.0, "reference:unigram": unigram}
-    source = quantities.ClaimSource(
+    source = quantities.Evidence(
         read=lambda side, metric, seed: values[side.of] + 0.01 * seed * (side.of == "lssa"),
         seeds=[0, 1, 2],
         scale="difference",
     )
     monkeypatch.setattr(quantities, "source", lambda *_: source)
-    found = claims.findings(finished, found=object())
-    told = next(each for each in found if {each.claim.left.of, each.claim.right.of} == {"lssa", "softmax"})
-    assert (told.verdict.state, told.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
+    found = judge.findings(finished, found=object())
+    told = next(f for c, f in zip(made.claims, found, strict=True) if {c.left.of, c.right.of} == {"lssa", "softmax"})
+    assert (told.state, told.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
@@ -373,8 +373,8 @@ def test_analyses_depend_on_their_prompts_as_grids_do(scale):
     del kept["a", 0], kept["b", 1]
     assert noise(1) == noise(2) == noise(3)  # a later seed tells it where the look has none that does
     assert noise(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
-    led = quantities.from_analysis(told, object(), claim, scale, 40, exploratory=[2])  # and one that led to the claim
-    assert (led.seeds, led.exploratory_seeds) == ([0, 1], [2])
+    led = quantities.from_analysis(told, object(), claim, scale, 40, left_out=[2])  # and one that led to the claim
+    assert (led.seeds, led.left_out) == ([0, 1], [2])
     assert led.noise(2) == noise(3)
     kept.clear()
     assert noise(3) is None

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.comparison.verdict import State
 from icl_lab.errors import UnknownName
 from icl_lab.papers import experiment, headlines
+from icl_lab.papers.ledger import Finding
 
 FILES = Path(__file__).parents[2] / "experiments"
 
@@ -14,15 +16,14 @@ FILES = Path(__file__).parents[2] / "experiments"
 def rows():
     """Every claim, of which nothing was run."""
     return [
-        {"experiment": name, "claim": claim.statement, "preset": "lite", "state": "not run", "direction": "not told",
-         "size": "not told", "decided": "", "seeds": ""}
+        Finding(experiment=name, preset="lite", claim=claim.statement, relation=claim.is_, state=State.NOT_RUN)
         for name in experiment.names(FILES)
         for claim in experiment.load(name, FILES).claims
-    ]  # fmt: skip
+    ]
 
 
 def test_headlines_are_claims_in_the_order_named(rows):
-    shown = [(row["experiment"], row["claim"]) for row in headlines.chosen(rows)]
+    shown = [(each.experiment, each.claim) for each in headlines.chosen(rows)]
     assert tuple(shown) == headlines.HEADLINES
 
 

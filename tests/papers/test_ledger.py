@@ -3,20 +3,20 @@
 import csv
 import io
 import math
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from icl_lab.comparison.verdict import State, Verdict
-from icl_lab.papers import experiment, ledger, record
-from icl_lab.papers.ledger import JudgedClaim
-from icl_lab.papers.printed import PublishedEffect
+from icl_lab.comparison.verdict import Direction, State
+from icl_lab.papers import experiment, judge, ledger
+from icl_lab.papers.ledger import Finding
+from icl_lab.papers.quantities import Evidence
 from icl_lab.papers.schema import Claim, Quantity
-from icl_lab.papers.verdicts import Evidence, Finding, judge
 
 FILES = Path(__file__).parents[2] / "experiments"
-PRINTED = PublishedEffect(value=math.log(0.064), source="t")
+PRINTED = math.log(0.064)
 CLEAR = (0.5, 0.502, 0.498)
 WIDE = (0.5, 1.5, 0.9)
 
@@ -26,69 +26,55 @@ def claim(statement="s"):
     return Claim(statement=statement, where="w", left=side, is_="below", right=side, published="8 against 45")
 
 
-def found(*left, statement="s", printed=None):
+def found(*left, statement="s", printed=math.nan, preset="lite", **fields):
     evidence = Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio")
-    return judge(claim(statement), evidence, printed, 0.1)
+    judged = judge.judged(claim(statement), evidence, printed, 0.1)
+    return replace(judged, experiment="one", preset=preset, **fields)
 
 
-def entry(finding, preset="lite", experiment="one", **fields):
-    return JudgedClaim(experiment=experiment, preset=preset, finding=finding, **fields)
-
-
-def rows(*entries):
-    return record.judged(entries)
-
-
-def never(statement="s"):
-    return Finding(claim=claim(statement), verdict=Verdict(state=State.NOT_RUN))
+def never(statement="s", preset="lite"):
+    return Finding(experiment="one", preset=preset, claim=statement, relation="below", state=State.NOT_RUN)
 
 
 def test_false_discovery_counts_all_but_theory():
     first, second, third, fourth, theory = ledger.rated(
         [
-            entry(found(*CLEAR)),
-            entry(found(*WIDE, statement="t"), preset="nano"),
-            entry(never("u")),
-            entry(found(0.5, statement="v")),  # one seed
-            entry(found(*CLEAR), theory=True),
+            found(*CLEAR),
+            found(*WIDE, statement="t", preset="nano"),
+            never("u"),
+            found(0.5, statement="v"),  # one seed
+            found(*CLEAR, theory=True),
         ]
     )
-    assert first.q == pytest.approx(2 * first.finding.look.p)
-    assert second.q == pytest.approx(second.finding.look.p)
+    assert first.q == pytest.approx(2 * first.p)
+    assert second.q == pytest.approx(second.p)
     assert all(math.isnan(each.q) for each in (third, fourth, theory))
-    closed = replace(found(*CLEAR), verdict=Verdict(state=State.NOT_LEARNED))
-    assert math.isnan(ledger.rated([entry(closed)])[0].q)
+    assert math.isnan(ledger.rated([found(*CLEAR, state=State.NOT_LEARNED)])[0].q)
 
 
 def test_a_direction_that_may_be_a_chance_find_says_so():
-    sure, doubtful, open_ = rows(entry(found(*CLEAR), q=0.04), entry(found(*CLEAR), q=0.06), entry(found(*WIDE), q=0.9))
-    assert ledger.verdict_words(sure) == "below; more than a quarter"
-    assert ledger.verdict_words(doubtful) == "below; more than a quarter; may be a chance find"
-    assert ledger.verdict_words(open_) == "not told"
+    sure, doubtful, open_ = found(*CLEAR, q=0.04), found(*CLEAR, q=0.06), found(*WIDE, q=0.9)
+    assert sure.marked == "below; more than a quarter"
+    assert doubtful.marked == "below; more than a quarter; may be a chance find"
+    assert open_.marked == "inconclusive"
 
 
 def test_the_largest_scale_that_decides_a_claim_is_shown():
-    nano, lite, open_, one_seed = rows(
-        entry(found(*CLEAR), preset="nano"),
-        entry(found(*CLEAR)),
-        entry(found(*WIDE), preset="lite2"),
-        entry(found(0.5), preset="deep2"),
-    )
+    nano, lite = found(*CLEAR, preset="nano"), found(*CLEAR)
+    open_, one_seed = found(*WIDE, preset="lite2"), found(0.5, preset="deep2")
     assert ledger.strongest([lite, one_seed, nano, open_]) == [lite]
     assert ledger.strongest([one_seed, open_]) == [open_]
-    (more,) = rows(entry(found(*WIDE, *WIDE), preset="nano"))
+    more = found(*WIDE, *WIDE, preset="nano")
     assert ledger.strongest([more, open_]) == [more]  # where none decides it, that of most seeds
     assert ledger.strongest([one_seed]) == [one_seed]
-    (not_run,) = rows(entry(never(), preset="deep2"))
+    not_run = never(preset="deep2")
     assert ledger.strongest([not_run, one_seed]) == [one_seed]
-    (other,) = rows(entry(found(*CLEAR, statement="t")))
+    other = found(*CLEAR, statement="t")
     assert ledger.strongest([lite, other]) == [lite, other]
 
 
 def test_the_table_says_direction_and_size():
-    below, printed, unrun = rows(
-        entry(found(*CLEAR)), entry(found(*CLEAR, printed=PRINTED, statement="t")), entry(never("u"))
-    )
+    below, printed, unrun = found(*CLEAR), found(*CLEAR, printed=PRINTED, statement="t"), never("u")
     head, line, first, second, third = ledger.table([below, printed, unrun], "there")
     assert first.count("|") == second.count("|") == third.count("|") == head.count("|") == line.count("|")
     assert first.startswith("| s | — | 0.5 [0.")
@@ -98,30 +84,79 @@ def test_the_table_says_direction_and_size():
     assert third == "| u | — | — | not run | — | — | [`one`](there/one.toml) |"
 
 
+def test_a_papers_page_says_nothing_twice():
+    """A claim that begins as the one above it, after a row for each experiment and scale."""
+    first, second = (found(*CLEAR, statement=f"SSA errs less than {name}", q=0.01) for name in ("softmax", "poly"))
+    own = found(*CLEAR, statement="Not at home", printed=PRINTED, preset="nano", q=0.9)
+    more = replace(found(1.0, 1.01, 0.99, statement="As much"), margin=math.log(1.1))
+    tally, _, legend, _, *head, one, two, three, four, five, six, seven, eight = ledger.page(
+        [first, second, more, own, never("u")]
+    )
+    assert (tally, legend) == (f"{ledger.tally([first, second, more, own, never()])}.", ledger.LEGEND)
+    assert head == ["| claim | ours | verdict |", "| --- | --- | --- |"]
+    assert (one, five, seven) == (
+        "| **one**, `lite`, 3 seeds |  |  |",
+        "| **one**, `nano`, 3 seeds |  |  |",
+        "| **one** |  |  |",
+    )
+    assert two == f"| SSA errs less than softmax | {first.interval} | below, beyond |"
+    assert three == f"| … poly | {second.interval} | below, beyond |"
+    assert four.endswith("| within 1.1 |")
+    assert six == f"| Not at home | {own.interval} (printed 0.064) | below, smaller† |"
+    assert eight == "| u | — | not run |"
+
+
 def test_the_csv_holds_every_number():
-    clear, wide, unrun = entry(found(*CLEAR, printed=PRINTED), q=0.001), entry(found(*WIDE)), entry(never("u"))
-    first, second, third = csv.DictReader(io.StringIO(ledger.table_csv([clear, wide, unrun])))
+    clear, wide, unrun = found(*CLEAR, printed=PRINTED, q=0.001), found(*WIDE), never("u")
+    first, second, third = csv.DictReader(io.StringIO(ledger.encode([clear, wide, unrun])))
     assert float(first["effect"]) == pytest.approx(math.log(0.5), abs=1e-3)
     assert float(first["confidence"]) == pytest.approx(0.99)
     assert float(first["printed"]) == pytest.approx(math.log(0.064))
     assert (first["seeds"], first["agrees"], first["decided"], first["chance"]) == ("0 1 2", "yes", "yes", "")
-    assert float(first["seeds_error"]) == pytest.approx(clear.finding.effect.seeds_error)
-    assert (second["agrees"], second["decided"], second["direction"]) == ("", "", "not told")
-    assert 0 < float(second["chance"]) == wide.finding.chance < 1
+    assert float(first["seeds_error"]) == pytest.approx(clear.seeds_error)
+    assert (second["agrees"], second["decided"], second["direction"]) == ("", "", "")
+    assert 0 < float(second["chance"]) == wide.chance < 1
     assert (third["state"], third["effect"], third["printed"]) == ("not run", "", "")
 
 
+@pytest.mark.parametrize("agrees", [True, False, None])
+def test_a_finding_comes_back_from_the_record_as_it_was(agrees):
+    """Each field with a value other than its default, and with it."""
+    more = {
+        "more": 2,
+        "more_prompts": 5,
+        "note": "a, note",
+        "unlearned": "u",
+        "left_out": (3, 4),
+        "specs": ("a", "b->c"),
+    }
+    flags = dict.fromkeys(("theory", "exploratory", "these_prompts"), True)
+    whole = found(*WIDE, q=0.5, agrees=agrees, decided=True, blocks=(0, 1, 0), skipped=(7,), study="s", **more, **flags)
+    whole = replace(whole, direction=Direction.BELOW, p=0.1 + 0.2, low=-math.inf)
+    (back, unrun) = ledger.decode(ledger.encode([whole, never("u")]))
+    assert repr(back) == repr(whole)  # NaN is no equal of itself
+    assert repr(unrun) == repr(never("u"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("direction", "verdict", "columns are those of another version"),
+        ("below,judged", "below,guessed", "Invalid enum value 'guessed'"),
+        ("0 1 2", "0 one 2", "Expected `int`"),
+    ],
+)
+def test_a_record_that_is_none_is_refused(old, new, complaint):
+    text = ledger.encode([found(*CLEAR)])
+    assert old in text
+    with pytest.raises((ValueError, msgspec.ValidationError), match=complaint):
+        ledger.decode(text.replace(old, new, 1))
+
+
 def test_verdicts_are_counted_in_words():
-    counted = ledger.tally_of(
-        rows(
-            entry(found(*CLEAR, printed=PRINTED)),
-            entry(found(2.0, 2.01, 1.99)),
-            entry(found(*WIDE)),
-            entry(never()),
-        )
-    )
+    counted = ledger.tally([found(*CLEAR, printed=PRINTED), found(2.0, 2.01, 1.99), found(*WIDE), never()])
     assert counted == (
-        "4 claims: 1 as claimed, 1 against the claim, 1 neither told; 1 not run; size: 1 smaller than printed"
+        "4 claims: 1 as claimed, 1 against the claim, 1 inconclusive; 1 not run; size: 1 smaller than printed"
     )
 
 
@@ -129,11 +164,11 @@ def test_lines_for_the_terminal():
     made = experiment.load("ssa-table1", FILES)
     first = made.claims[0]
     evidence = Evidence(seeds=range(3), left=WIDE, right=[1.0] * 3, scale="log-ratio")
-    finding = judge(first, evidence, PRINTED, 0.1)
-    title, statement, told, outlook = ledger.lines(made, rows(entry(finding, experiment="ssa-table1")))
+    finding = replace(judge.judged(first, evidence, PRINTED, 0.1), preset="lite")
+    title, statement, told, outlook = ledger.lines(made, [finding])
     assert title == made.title
     assert statement == f"  {first.statement} ({first.where})"
-    assert told.startswith("    not told | ratio 0.877 [")
+    assert told.startswith("    inconclusive | ratio 0.877 [")
     assert "| printed 0.064 | lite" in told
     assert outlook.endswith("would decide it")
 

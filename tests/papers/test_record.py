@@ -5,11 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from icl_lab.comparison.verdict import State
 from icl_lab.errors import RunFailed
 from icl_lab.evidence.archive import Archive
-from icl_lab.papers import claims, record
+from icl_lab.papers import cost, judge, ledger, record
 from icl_lab.papers import experiment as experiments
+from icl_lab.papers.ledger import Finding
 from icl_lab.papers.quantities import claimed
 from icl_lab.runs.store import Store
 
@@ -24,41 +27,41 @@ def repository(tmp_path):
 
 @pytest.mark.slow
 def test_a_record_is_used_only_for_its_own_runs(repository, monkeypatch):
-    rows = record.stored(repository)[("ssa-table1", "lite2")]
+    rows = ledger.stored(repository)[("ssa-table1", "lite2")]
     made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
-    assert record.current("ssa-table1", made, repository, "lite2", rows)
-    assert not record.current("ssa-table1", made, repository, "lite2", rows[:-1])
+    assert judge.current("ssa-table1", made, repository, "lite2", rows)
+    assert not judge.current("ssa-table1", made, repository, "lite2", rows[:-1])
     other = experiments.msgspec.structs.replace(made, sha256="0" * 64)
-    assert not record.current("ssa-table1", other, repository, "lite2", rows)
-    assert not record.current("ssa-table1", made, Store(repository.root), "lite2", rows)  # without the evidence
+    assert not judge.current("ssa-table1", other, repository, "lite2", rows)
+    assert not judge.current("ssa-table1", made, Store(repository.root), "lite2", rows)  # without the evidence
 
 
 @pytest.mark.slow
 def test_a_run_of_the_user_is_judged_anew(repository):
     made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
-    rows = record.stored(repository)[("ssa-table1", "lite2")]
+    rows = ledger.stored(repository)[("ssa-table1", "lite2")]
     spec = made.spec(made.variants[0], "lite2")
     kept = repository.run(spec, 0).files
     folder = repository.folder(spec) / "seed-0"
     folder.mkdir(parents=True)
     for name, data in kept.files().items():
         (folder / name).write_bytes(data)
-    assert not record.current("ssa-table1", made, repository, "lite2", rows)
+    assert not judge.current("ssa-table1", made, repository, "lite2", rows)
 
 
 def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_path):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
     judged = []
     (tmp_path / "none").mkdir()
-    judge = claims.stored
-    monkeypatch.setattr(claims, "stored", lambda name, *given: judged.append(name) or judge(name, *given))
+    whole = judge.stored
+    monkeypatch.setattr(judge, "stored", lambda name, *given: judged.append(name) or whole(name, *given))
     words = ("claims", "--preset", "lite2", "--experiments", str(EXPERIMENTS), "--results", str(tmp_path / "none"))
     code, out, _ = run(*words)
     assert code == 0
-    recorded = record.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
+    recorded = ledger.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
     wanted = [row for (_, preset), rows in recorded.items()
               for row in rows if preset == "lite2"]  # fmt: skip
-    assert set(judged).isdisjoint(row["experiment"] for row in wanted)
+    assert set(judged).isdisjoint(each.experiment for each in wanted)
     assert sum(" | lite2" in line for line in out.splitlines()) == len(wanted)
     assert "  SSA errs less than softmax far from training (" in out
     assert (
@@ -72,8 +75,8 @@ def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
         record.written(EXPERIMENTS, Store(tmp_path / "results"))
     (tmp_path / "evidence").mkdir()
     (tmp_path / "claims.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(RunFailed, match=r"claims\.csv cannot be read"):
-        record.stored(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
+    with pytest.raises(RunFailed, match=r"claims\.csv cannot be read: its columns .* icl-lab claims --record"):
+        ledger.stored(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
 
 
 @pytest.mark.slow
@@ -88,7 +91,7 @@ def test_the_cells_that_claims_read_are_those_that_they_name():
 
 def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp_path):
     basis = record.basis(EXPERIMENTS, repository)
-    assert basis == claims.recorded_basis(repository)
+    assert basis == ledger.recorded_basis(repository)
     other = tmp_path / "files"
     shutil.copytree(EXPERIMENTS, other)
     assert record.basis(other, repository) == basis
@@ -109,55 +112,55 @@ def test_own_results_are_not_mixed_into_the_record(tmp_path, own):
 
 def test_a_basis_that_is_none_is_said(tmp_path):
     (tmp_path / "evidence").mkdir()
-    (tmp_path / claims.BASIS).write_text("basis,correlation\nx,much\n")
+    (tmp_path / ledger.BASIS).write_text("basis,correlation\nx,much\n")
     with pytest.raises(RunFailed, match=r"claims-basis\.csv cannot be read"):
-        claims.seed_correlation(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
+        ledger.seed_correlation(Store(tmp_path / "none", Archive(tmp_path / "evidence")))
 
 
 def test_an_edited_record_is_refused(tmp_path):
     shutil.copytree(
         ROOT / "results" / "evidence", tmp_path / "evidence", ignore=lambda *_: ["0001"], copy_function=os.link
     )
-    for name in (record.NAME, claims.BASIS):
+    for name in (ledger.NAME, ledger.BASIS):
         shutil.copy(ROOT / "results" / name, tmp_path / name)
     store = Store(tmp_path / "none", Archive(tmp_path / "evidence"))
-    rows = record.stored(store)
+    rows = ledger.stored(store)
     assert rows
-    for name, old, new in ((record.NAME, "0.5", "0.6"), (claims.BASIS, "0.000", "0.900")):
+    for name, old, new in ((ledger.NAME, "0.5", "0.6"), (ledger.BASIS, "0.000", "0.900")):
         whole = (tmp_path / name).read_text()
         (tmp_path / name).write_text(whole.replace(old, new, 1))
         with pytest.raises(RunFailed, match=r"claims\.csv was damaged or edited"):
-            record.stored(store)
+            ledger.stored(store)
         with pytest.raises(RunFailed, match=r"claims\.csv was damaged or edited"):
-            claims.seed_correlation(store)
+            ledger.seed_correlation(store)
         (tmp_path / name).write_text(whole)
-    (tmp_path / record.NAME).unlink()
+    (tmp_path / ledger.NAME).unlink()
     with pytest.raises(RunFailed, match="cannot be read"):
-        claims.seed_correlation(store)
+        ledger.seed_correlation(store)
 
 
 def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch):
-    rows = record.stored(repository)[("ssa-table1", "lite2")]
+    rows = ledger.stored(repository)[("ssa-table1", "lite2")]
     judged, made = [], experiments.load("ssa-table1", EXPERIMENTS)
-    monkeypatch.setattr(claims, "stored", lambda name, *given: judged.append(name) or (made, [], []))
-    costs = record.cost.Costs(repository, "lite2")
-    for changed, wanted in ((rows, []), ([row | {record.JUDGED_FROM: "0" * 16} for row in rows], ["ssa-table1"])):
-        record.rows("ssa-table1", EXPERIMENTS, repository, "lite2", {("ssa-table1", "lite2"): changed}, costs)
+    monkeypatch.setattr(judge, "stored", lambda name, *given: judged.append(name) or (made, [], []))
+    costs = cost.Costs(repository, "lite2")
+    for changed, wanted in ((rows, []), ([replace(each, judged_from="0" * 16) for each in rows], ["ssa-table1"])):
+        judge.recorded("ssa-table1", EXPERIMENTS, repository, "lite2", {("ssa-table1", "lite2"): changed}, costs)
         assert judged == wanted
 
 
 def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     asked = []
-    monkeypatch.setattr(record, "rows", lambda name, *given: asked.append(name) or (None, [], []))
+    monkeypatch.setattr(judge, "recorded", lambda name, *given: asked.append(name) or ([], []))
     whole, _ = record.everything(EXPERIMENTS, repository, ["lite2"])
     assert asked == []
-    assert {row["preset"] for row in whole} == {"lite2"}
+    assert {each.preset for each in whole} == {"lite2"}
     (repository.root / "runs" / "linear" / "ssa" / "lite2-0123456789ab").mkdir(parents=True)
     found, remarks = record.everything(EXPERIMENTS, repository, ["lite2"])
     assert remarks == {name: [] for name in asked}
     assert "ssa-table1" in asked
     assert {experiments.load(name, EXPERIMENTS).task.partition(":")[0] for name in asked} == {"linear"}
-    assert found == [row for row in whole if row["experiment"] not in asked] != []
+    assert found == [each for each in whole if each.experiment not in asked] != []
     asked.clear()
     (repository.root / "runs" / "needle" / "ssa" / "smoke-0123456789ab" / "seed-0").mkdir(parents=True)
     record.everything(EXPERIMENTS, repository, ["lite", "smoke"])
@@ -171,7 +174,7 @@ def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
     (repository.root / "own" / "experiments" / "ssa-figure2-lite2").mkdir(parents=True)
     record.everything(EXPERIMENTS, repository, ["lite2"])
     assert "ssa-figure2" in asked
-    monkeypatch.setattr(claims, "recorded_basis", lambda store: "of other files")
+    monkeypatch.setattr(ledger, "recorded_basis", lambda store: "of other files")
     record.everything(EXPERIMENTS, repository, ["lite2"])
     assert set(asked) == set(experiments.names(EXPERIMENTS))
 
@@ -185,5 +188,5 @@ def test_experiments_are_told_where_they_have_runs():
         ("none", "nano", "not run"),
         ("none", "lite", "not run"),
     ]
-    rows = [dict(zip(("experiment", "preset", "state"), each, strict=True)) for each in states]
+    rows = [Finding(experiment=n, preset=p, claim="c", relation="below", state=State(s)) for n, p, s in states]
     assert record.with_runs(rows) == rows[1:4]

@@ -1,6 +1,5 @@
 """Seeds are added until claims are decided: the next step, and the command from nothing to verdicts."""
 
-import dataclasses
 import importlib
 import json
 import math
@@ -11,13 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.cli import until_decided
-from icl_lab.comparison.verdict import State, Verdict
+from icl_lab.comparison.verdict import State
 from icl_lab.errors import Stopped
 from icl_lab.launch.experiment import next_step
-from icl_lab.papers import claims, experiment, quantities
+from icl_lab.papers import experiment, judge, quantities
 from icl_lab.papers.finished import Finished
+from icl_lab.papers.ledger import Finding
+from icl_lab.papers.quantities import Evidence
 from icl_lab.papers.schema import Variant
-from icl_lab.papers.verdicts import Evidence, Finding, judge
 from icl_lab.runs.store import Store
 from icl_lab.training import loop
 from tests.cli.test_report import ANALYSED
@@ -37,25 +37,27 @@ def finished(tmp_path):
 def found(claim, *differences):
     """What a claim has come to: log ratios of its sides, one a training seed."""
     left = [math.exp(value) for value in differences]
-    return judge(claim, Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio"))
+    return judge.judged(claim, Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio"))
 
 
-NOT_RUN = Verdict(state=State.NOT_RUN)
+def closed(claim, state=State.NOT_RUN, **fields):
+    """A finding without an effect."""
+    return Finding(claim=claim.statement, relation=claim.is_, state=state, **fields)
 
 
 def test_claims_without_seeds_are_brought_to_their_first_look(finished):
     rise, better, _ = finished.experiment.claims
-    step = next_step(finished, [Finding(claim=rise, verdict=NOT_RUN), Finding(claim=better, verdict=NOT_RUN)])
+    step = next_step(finished, [closed(rise), closed(better)])
     assert (step.seeds, step.claims) == (3, (rise.statement, better.statement))
     assert step.variants == ("softmax", "wide")
-    assert next_step(finished, [Finding(claim=rise, verdict=NOT_RUN)]).variants == ("softmax",)
+    assert next_step(finished, [closed(rise)]).variants == ("softmax",)
 
 
 def test_claims_with_the_fewest_seeds_come_first(finished):
     rise, better, _ = finished.experiment.claims
     ahead = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
     assert next_step(finished, [ahead]).seeds == 5
-    step = next_step(finished, [ahead, Finding(claim=better, verdict=NOT_RUN)])
+    step = next_step(finished, [ahead, closed(better)])
     assert (step.seeds, step.claims) == (3, (better.statement,))
 
 
@@ -65,20 +67,19 @@ def test_decided_and_hopeless_claims_take_no_seed(finished):
     assert decided.agrees is True
     hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
     assert hopeless.outlook == "more than 64 seeds"
-    closed = [
+    over = [
         decided,
         hopeless,
-        Finding(claim=missing, verdict=NOT_RUN, note="no cell"),
-        Finding(claim=rise, verdict=Verdict(state=State.NOT_LEARNED)),
+        closed(missing, note="no cell"),
+        closed(rise, State.NOT_LEARNED),
     ]
-    assert next_step(finished, closed) is None
+    assert next_step(finished, over) is None
 
 
 def test_after_the_last_look_the_plan_ends(finished):
     rise = finished.experiment.claims[0]
     for seeds, step in ((48, 64), (64, None)):
-        unsure = dataclasses.replace(found(rise, 0.0, 0.5, 1.0), seeds=tuple(range(seeds)))
-        unsure.__dict__["chance"] = 1.0
+        unsure = replace(found(rise, 0.0, 0.5, 1.0), seeds=tuple(range(seeds)), chance=1.0)
         told = next_step(finished, [unsure])
         assert step == (told and told.seeds)
 
@@ -93,13 +94,13 @@ def test_three_seeds_that_would_never_decide_leave_a_chance(finished):
 def test_seeds_that_suggested_a_claim_do_not_count_for_it(finished, monkeypatch):
     """Five seeds of which two led to it are a first look; the next, at five, needs seven."""
     rise = finished.experiment.claims[0]
-    unsure = dataclasses.replace(found(rise, 0.11, 5.0, -4.7), exploratory_seeds=(0, 3))
+    unsure = replace(found(rise, 0.11, 5.0, -4.7), left_out=(0, 3))
     assert next_step(finished, [unsure]).seeds == 7
-    assert next_step(finished, [Finding(claim=rise, verdict=NOT_RUN, exploratory_seeds=(0, 3))]).seeds == 5
-    assert next_step(finished, [dataclasses.replace(found(rise, 0.1, 0.6, 1.1), skipped_seeds=(1,))]).seeds == 6
+    assert next_step(finished, [closed(rise, left_out=(0, 3))]).seeds == 5
+    assert next_step(finished, [replace(found(rise, 0.1, 0.6, 1.1), skipped=(1,))]).seeds == 6
     monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
     read = quantities.from_grids(finished, rise, [0, 3, 9])
-    assert (read.seeds, read.exploratory_seeds) == ([1, 2], [0, 3])
+    assert (read.seeds, read.left_out) == ([1, 2], [0, 3])
 
 
 def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):
@@ -116,7 +117,8 @@ def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):
     assert finished.variants_for([third]) == ["softmax", "wide", "third"]  # the first, too, beside which references are
     finished.experiment = made
     assert finished.variants_for([replace(rise, left=replace(rise.left, of="log"))]) == ["softmax", "wide", "third"]
-    assert next_step(finished, [Finding(claim=third, verdict=NOT_RUN)]).variants == ("softmax", "third")
+    finished.experiment = replace(made, claims=[third])
+    assert next_step(finished, [closed(third)]).variants == ("softmax", "third")
 
 
 @pytest.fixture
@@ -161,10 +163,10 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
         return (
             whole,
             [],
-            [found(rise, *now) if now else Finding(claim=rise, verdict=NOT_RUN), found(better, 0.0, 0.5, 1.0)],
+            [found(rise, *now) if now else closed(rise), found(better, 0.0, 0.5, 1.0)],
         )
 
-    monkeypatch.setattr(claims, "stored", stored)
+    monkeypatch.setattr(judge, "stored", stored)
     commanded = importlib.import_module("icl_lab.launch.experiment")
     monkeypatch.setattr(commanded, "complete", lambda runs, *given, **how: finishes.append(len(runs)) or True)
     code, out, err = ask()

@@ -8,9 +8,11 @@ import pytest
 from icl_lab.comparison.statistics import Evaluation
 from icl_lab.comparison.verdict import Direction, EffectSize, State
 from icl_lab.errors import BadValue
-from icl_lab.papers.printed import PublishedEffect
+from icl_lab.papers import judge, ledger
+from icl_lab.papers.judge import margin_of
+from icl_lab.papers.ledger import Finding, span
+from icl_lab.papers.quantities import Evidence
 from icl_lab.papers.schema import Claim, Quantity
-from icl_lab.papers.verdicts import Evidence, judge, margin_of, rates, span
 
 
 def claim(is_="below", **fields):
@@ -18,13 +20,13 @@ def claim(is_="below", **fields):
     return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity, **fields)
 
 
-def judged(is_, left, right, scale="log-ratio", printed=None, hours=math.nan, seeds=None, **known):
+def judged(is_, left, right, scale="log-ratio", printed=math.nan, hours=math.nan, seeds=None, **known):
     evidence = Evidence(seeds=seeds or range(len(left)), left=left, right=right, scale=scale, **known)
-    return judge(claim(is_), evidence, printed, hours)
+    return judge.judged(claim(is_), evidence, printed, hours)
 
 
 def told(found):
-    return found.verdict.direction, found.verdict.size, found.agrees
+    return found.direction, found.size, found.agrees
 
 
 CLEAR = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
@@ -34,12 +36,12 @@ def test_a_direction_needs_an_interval_on_one_side():
     assert told(judged("below", *CLEAR)) == (Direction.BELOW, EffectSize.BEYOND, True)
     assert told(judged("above", *CLEAR)) == (Direction.BELOW, EffectSize.BEYOND, False)
     wide = judged("below", [1.0, 3.0, 2.0], [2.0, 2.0, 2.0])
-    assert told(wide) == (Direction.NOT_TOLD, EffectSize.NOT_TOLD, None)
+    assert told(wide) == (Direction.INCONCLUSIVE, EffectSize.INCONCLUSIVE, None)
     assert wide.open and not wide.decided  # noqa: PT018
     assert told(judged("below", [0.0, 0.001, 0.0], [0.2, 0.2, 0.2], "difference"))[0] is Direction.BELOW
     assert judged("below", *CLEAR).words.startswith("ratio 0.498 [")
     assert judged("below", *CLEAR).words.endswith("], seeds 0 to 2")
-    assert judged("below", *CLEAR).verdict_words == "below; more than a quarter"
+    assert judged("below", *CLEAR).verdict == "below; more than a quarter"
 
 
 def test_size_is_held_against_the_printed_effect():
@@ -49,18 +51,18 @@ def test_size_is_held_against_the_printed_effect():
         (0.9, EffectSize.LARGER),
         (2.0, EffectSize.LARGER),
     ):
-        printed = PublishedEffect(value=math.log(ratio), source="t")
+        printed = math.log(ratio)
         found = judged("below", *CLEAR, printed=printed)
         wanted = EffectSize.EXCLUDED if ratio == 2.0 else size
-        assert (found.verdict.size, found.printed_words) == (wanted, f"{ratio:.3g}")
+        assert (found.size, found.printed_words) == (wanted, f"{ratio:.3g}")
 
 
 def test_fewer_than_three_seeds_are_not_judged():
     one = judged("below", [1.0], [2.0])
-    assert (one.verdict.state, one.words) == (State.FEW_SEEDS, "ratio 0.5, one seed")
+    assert (one.state, one.words) == (State.FEW_SEEDS, "ratio 0.5, one seed")
     assert one.outlook == "2 more seeds for a first look"
     two = judged("below", [1.0, 1.0], [2.0, 2.1])
-    assert (two.verdict.state, two.outlook) == (State.FEW_SEEDS, "1 more seed for a first look")
+    assert (two.state, two.outlook) == (State.FEW_SEEDS, "1 more seed for a first look")
     assert two.words == "ratio 0.488 no interval, seeds 0 to 1"
 
 
@@ -73,7 +75,7 @@ def test_the_confidence_of_an_interval_is_told():
 
 def test_equality_is_shown_and_not_taken_for_granted():
     near = [1.0, 1.01, 0.99], [1.0, 1.0, 1.0]
-    assert told(judged("equal", *near)) == (Direction.NOT_TOLD, EffectSize.WITHIN, True)
+    assert told(judged("equal", *near)) == (Direction.INCONCLUSIVE, EffectSize.WITHIN, True)
     assert (judged("below", *near).agrees, judged("below", *near).decided) == (None, True)
     assert judged("not below", *near).agrees is True
     assert judged("equal", [1.0, 3.0, 0.4], near[1]).agrees is None
@@ -96,7 +98,7 @@ def test_a_margin_is_the_claims_own_and_has_a_reason():
 
 def test_what_has_not_learned_is_not_judged_and_says_why():
     found = judged("below", *CLEAR, unlearned=lambda seeds: "a has not learned")
-    assert found.verdict.state is State.NOT_LEARNED
+    assert found.state is State.NOT_LEARNED
     assert (found.agrees, found.open) == (None, False)
     assert found.words.endswith("; a has not learned")
 
@@ -106,7 +108,7 @@ def test_the_last_looks_seeds_must_have_learned():
     late = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 3 else "")
     assert (told(late)[0], late.seeds, late.note) == (Direction.BELOW, (0, 1, 2, 3, 4), "")
     early = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 5 else "")
-    assert (early.verdict.state, early.seeds) == (State.NOT_LEARNED, (0, 1, 2, 3, 4))
+    assert (early.state, early.seeds) == (State.NOT_LEARNED, (0, 1, 2, 3, 4))
 
 
 def test_an_open_claim_says_what_would_decide_it():
@@ -138,11 +140,11 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
 
 
 def test_a_claim_that_rests_on_one_block_of_seeds_says_so():
-    one, two, unknown = (judged("below", *CLEAR, blocks=blocks) for blocks in ("aaa", "aab", ""))
+    one, two, unknown = (judged("below", *CLEAR, blocks=blocks) for blocks in ((0, 0, 0), (0, 0, 1), ()))
     assert one.words.endswith("; one block")
     assert "block" not in two.words + unknown.words
-    wide = judged("below", *CLEAR, blocks="aab", correlation=0.5)
-    assert wide.effect.high > two.effect.high == unknown.effect.high
+    wide = judged("below", *CLEAR, blocks=(0, 0, 1), correlation=0.5)
+    assert wide.high > two.high == unknown.high
     assert one.gaps == pytest.approx([math.log(a / b) for a, b in zip(*CLEAR, strict=True)])
 
 
@@ -154,10 +156,15 @@ def test_seeds_are_named():
 
 def test_false_discovery_rates_by_hand():
     """p 0.01, 0.04, 0.03, 0.5 of four: 0.04, 0.0533, 0.0533, 0.5."""
-    found = rates([0.01, math.nan, 0.04, 0.03, 0.5])
+
+    def rates(*p_values):
+        judged = [Finding(claim="c", relation="below", state=State.JUDGED, p=p) for p in p_values]
+        return [each.q for each in ledger.rated(judged)]
+
+    found = rates(0.01, math.nan, 0.04, 0.03, 0.5)
     assert math.isnan(found[1])
     assert [found[i] for i in (0, 2, 3, 4)] == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
-    assert all(math.isnan(q) for q in rates([math.nan]))
+    assert all(math.isnan(q) for q in rates(math.nan))
 
 
 @pytest.mark.parametrize("scale", ["log-ratio", "difference"])
@@ -165,8 +172,8 @@ def test_false_discovery_rates_by_hand():
 def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
     """Of the others the claim would hold: the worst failure must not look good."""
     found = judged("below", [bad, 1.0, 1.1, 1.05], [9.0, 9.0, 9.1, 9.2], scale)
-    assert found.verdict.state is State.NOTHING_TO_JUDGE
+    assert found.state is State.NOTHING_TO_JUDGE
     assert found.words == "answers that are no finite numbers (a: seed 0)"
     assert (found.more, found.outlook) == (None, "")
     both = judged("below", [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
-    assert (both.verdict.state, both.words) == (State.NOT_LEARNED, "errs as the answer 0")
+    assert (both.state, both.words) == (State.NOT_LEARNED, "errs as the answer 0")

@@ -10,7 +10,9 @@ import msgspec
 from PIL import Image
 
 from icl_lab import tasks
+from icl_lab.comparison.verdict import Direction, State
 from icl_lab.grid import Grid
+from icl_lab.papers.ledger import Finding
 from icl_lab.papers.schema import Claim, Experiment, Quantity
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run_files import encode_history
@@ -18,7 +20,7 @@ from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import Member, StudyRecord, publish
 from icl_lab.site.build import Stock, build
-from icl_lab.site.claims import Claims, Judged
+from icl_lab.site.claims import Claims, Entry
 
 SMALL = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
 ENV = {
@@ -106,14 +108,26 @@ def claim(statement, direction, experiment="made", preset="smoke", **fields):
     sides = Quantity("ssa"), Quantity("softmax", {"sigma_f": [4.0, 5.0]})
     stated = Claim(statement, "everywhere", sides[0], "below", sides[1], published="0.1 against 0.2")
     asked = Experiment(f"Title of {experiment}", "A paper, 2025", "linear", "softmax", [], [stated], "none")
-    row = dict.fromkeys(("outlook", "specs", "study", "printed", "theory", "q"), "") | {
-        "experiment": experiment, "preset": preset, "claim": statement, "state": "judged", "direction": direction,
-        "size": "not told", **dict.fromkeys(("agrees", "decided"), "yes" if direction == "below" else ""),
-        "verdict": direction, "scale": "log-ratio", "effect": str(math.log(0.5)), "low": str(math.log(0.4)),
-        "high": str(math.log(0.6)), "confidence": "0.99", "seeds": "0 1 2",
-        "words": "ratio 0.5 [0.4, 0.6], seeds 0 to 2",
-    }  # fmt: skip
-    return Judged(experiment, asked, preset, stated, row | fields, (1.0, 2.0, 3.0), (2.0, 4.0, 6.0))
+    answers = {"agrees": True, "decided": True} if direction == "below" else {}
+    found = Finding(
+        experiment=experiment,
+        preset=preset,
+        claim=statement,
+        relation="below",
+        state=State.JUDGED,
+        direction=Direction(direction),
+        margin=math.log(1.25),
+        scale="log-ratio",
+        effect=math.log(0.5),
+        low=math.log(0.4),
+        high=math.log(0.6),
+        confidence=0.99,
+        seeds=(0, 1, 2),
+        left=(1.0, 2.0, 3.0),
+        right=(2.0, 4.0, 6.0),
+        **answers,
+    )
+    return Entry(asked, stated, msgspec.structs.replace(found, **fields))
 
 
 def claims(*entries, comparisons=()):

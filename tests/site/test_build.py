@@ -147,14 +147,14 @@ def test_an_empty_folder_says_how_to_make_a_first_run(tmp_path):
 
 @pytest.mark.slow
 def test_claims_come_first_with_their_verdicts(store):
-    judge = made.claims(made.claim("A is less", "below"), made.claim("B <b>is</b> less", "not told"))
+    judge = made.claims(made.claim("A is less", "below"), made.claim("B <b>is</b> less", "inconclusive"))
     site = build(Stock.of(store, store.root, judge=judge))
     for name in ("index.html", "findings.html"):
         page = Page(site[name])
         assert "B <b>is</b> less" in " ".join(page.text)
         badges = [found["class"] for tag, found in page.tags if "badge" in found.get("class", "")]
         assert badges == ["badge yes", "badge open"]
-    assert "2 claims: 1 as claimed, 1 neither told" in " ".join(Page(site["index.html"]).text)
+    assert "2 claims: 1 as claimed, 1 inconclusive" in " ".join(Page(site["index.html"]).text)
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ from urllib.parse import urldefrag
 import pytest
 
 from icl_lab.evidence.archive import Archive
-from icl_lab.papers import claims as judging
-from icl_lab.papers import record
+from icl_lab.papers import judge, ledger
 from icl_lab.runs.store import Store
 from icl_lab.site import claims, comparisons
 from icl_lab.site.build import Stock, build
@@ -49,7 +48,7 @@ class Places(HTMLParser):
 def repository(folder):
     """The runs of the repository, whose verdicts are in its record."""
     store = Store(folder / "results", Archive(ROOT / "results" / "evidence"))
-    assert record.stored(store)
+    assert ledger.stored(store)
     return store
 
 
@@ -58,9 +57,7 @@ def stock(request, tmp_path_factory):
     """The claims of the repository, at one scale or at all, without the pages of runs and studies."""
     store = repository(tmp_path_factory.mktemp("none"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            judging, "findings", lambda *_, **__: pytest.fail("judged anew")
-        )  # its verdicts are in the record
+        patch.setattr(judge, "findings", lambda *_, **__: pytest.fail("judged anew"))  # its verdicts are in the record
         if request.param != "all":
             patch.setattr(claims, "PRESETS", [request.param])
         found = claims.judged(store, ROOT / "experiments")
@@ -73,20 +70,20 @@ def test_every_claim_leads_to_its_cells_and_numbers(stock):
     rows = [
         row
         for row in csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
-        if row["state"] != "not run" and row["preset"] in {each.preset for each in stock.claims.all}
+        if row["state"] != "not run" and row["preset"] in {each.found.preset for each in stock.claims.all}
     ]
     assert len(rows) == len(stock.claims.all) > 100
     pages = {name: Places(data) for name, data in site.items() if name.endswith(".html")}
     linked = {link for link in pages["findings.html"].links if link.startswith("experiments/")}
     assert {link for link in pages["index.html"].links if link.startswith("experiments/") and "#" in link} <= linked
-    by_key = {(each.experiment, each.preset, each.claim.statement): each for each in stock.claims.all}
+    by_key = {(each.found.experiment, each.found.preset, each.claim.statement): each for each in stock.claims.all}
     for row in rows:
         entry = by_key[row["experiment"], row["preset"], row["claim"]]
         assert entry.page in linked
         path, anchor = urldefrag(entry.page)
         place = pages[path].places[anchor]
         assert row["claim"] in place["text"]
-        for part in row["verdict"].split("; "):
+        for part in entry.found.verdict.split("; "):
             assert part in place["text"]
         if not row["effect"]:
             assert place["numbers"] == []
@@ -94,33 +91,28 @@ def test_every_claim_leads_to_its_cells_and_numbers(stock):
         assert place["numbers"] == [row["effect"]]
         shown = math.exp(float(row["effect"])) if row["scale"] == "log-ratio" else float(row["effect"])
         assert f"{shown:.3g}" in place["text"]
-        if row["low"] != "nan":
+        if row["low"]:
             ends = [
                 math.exp(float(row[end])) if row["scale"] == "log-ratio" else float(row[end]) for end in ("low", "high")
             ]
             assert "[{:.3g}, {:.3g}]".format(*ends) in place["text"]
         # The values beside it give the same number.
-        assert len(entry.left) == len(entry.right) == len(row["seeds"].split())
-        gaps = [math.log(a / b) if entry.ratio else a - b for a, b in zip(entry.left, entry.right, strict=True)]
-        assert math.fsum(gaps) / len(gaps) == pytest.approx(float(row["effect"]), rel=1e-6, abs=1e-9), row
+        assert len(entry.found.left) == len(entry.found.right) == len(row["seeds"].split())
+        assert math.fsum(entry.found.gaps) / len(row["seeds"].split()) == pytest.approx(
+            float(row["effect"]), rel=1e-6, abs=1e-9
+        ), row
 
 
 @pytest.mark.slow
 def test_false_discovery_rates_are_those_of_the_record(tmp_path, monkeypatch):
-    """They hang on the claims of all scales, and on none of their values."""
-
-    def bare(name, made, store, preset, rows, grids):
-        judged = zip(made.claims, rows, strict=True)
-        return [claims.Judged(name, made, preset, *each) for each in judged if each[1]["state"] != "not run"], []
-
-    monkeypatch.setattr(claims, "_with_values", bare)
+    """They depend on the claims of all scales."""
+    monkeypatch.setattr(comparisons, "against_baseline", lambda *_: None)
     found = claims.judged(repository(tmp_path), ROOT / "experiments").all
     assert len(found) > 400
     rows = csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
-    recorded = {(row["experiment"], row["preset"], row["claim"]): float(row["q"]) for row in rows}
-    for each in found:
-        wanted = recorded[each.experiment, each.preset, each.claim.statement]
-        assert float(each.row["q"]) == pytest.approx(wanted, nan_ok=True), each.claim.statement
+    recorded = {(row["experiment"], row["preset"], row["claim"]): float(row["q"] or "nan") for row in rows}
+    for each in (entry.found for entry in found):
+        assert each.q == pytest.approx(recorded[each.experiment, each.preset, each.claim], nan_ok=True), each.claim
 
 
 EXPERIMENT = """
@@ -152,10 +144,11 @@ def test_own_runs_are_judged_with_intervals_of_python(tmp_path):
     grids = {}
     found = claims.judged(store, tmp_path / "files", grids=grids)
     (entry,), (compared,) = found.all, found.comparisons
-    assert (entry.experiment, entry.preset, entry.seeds) == ("made", "smoke", [0, 1, 2])
-    assert entry.left == pytest.approx([20, 30, 24])
-    assert entry.right == pytest.approx([40, 40, 40])
-    assert entry.told == "0.608"
+    found = entry.found
+    assert (found.experiment, found.preset, found.seeds) == ("made", "smoke", (0, 1, 2))
+    assert found.left == pytest.approx([20, 30, 24])
+    assert found.right == pytest.approx([40, 40, 40])
+    assert entry.effect == "0.608"
     assert len(grids) == 6  # each is read once, whoever asks
     ((name, seeds, effects),) = compared.columns  # the third has no run
     assert (name, seeds, compared.places) == ("half", 3, [1.0, 2.0, 10.0])

@@ -29,7 +29,7 @@ def place(tmp_path_factory):
     (damaged.folder / "grid.csv").write_text("x")
     effects = [paired([1.0, 1.1, 0.9], [0.5, 0.7, 0.4]), paired([1.0], [0.5])]  # of one seed there is no interval
     compared = Comparison("made", "smoke", "softmax", "error", True, "sigma", [1, 2], [1, 1], 3, [("ssa", 3, effects)])
-    entries = made.claim("SSA errs less", "below"), made.claim(HOSTILE, "not told")
+    entries = made.claim("SSA errs less", "below"), made.claim(HOSTILE, "inconclusive")
     judge = made.claims(*entries, comparisons=[compared])
     stock = Stock.of(store, folder, judge=judge)
     write(build(stock), folder / "site")

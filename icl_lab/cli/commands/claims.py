@@ -43,24 +43,24 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
         return
-    rows, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
-    shown = rows if all_scales else ledger.strongest(rows)
-    names = dict.fromkeys(row["experiment"] for row in shown)
+    found, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
+    shown = found if all_scales else ledger.strongest(found)
+    names = dict.fromkeys(each.experiment for each in shown)
     for name in names:
-        made = experiments.load(name, place)
-        title, *lines = ledger.lines(made, [row for row in shown if row["experiment"] == name])
+        made = experiments.read(name, place)
+        title, *lines = ledger.lines(made, [each for each in shown if each.experiment == name])
         for line in (f"{name}: {title}", *lines, *remarks.get(name, ())):
             out(line)
-    theory = [row for row in shown if row["theory"]]
+    theory = [each for each in shown if each.theory]
     out(f"Below (a ratio below 1, a difference below 0): less error on the left. More: {READING}")
-    out(f"{ledger.tally_of(row for row in shown if not row['theory'])}.")
+    out(f"{ledger.tally(each for each in shown if not each.theory)}.")
     if theory:
-        out(f"Theory (bounds and identities, no training): {ledger.tally_of(theory)}.")
+        out(f"Theory (bounds and identities, no training): {ledger.tally(theory)}.")
     if preset:
         others = [name for name in experiments.names(place) if name not in names]
-        if missing := sum(bool(experiments.load(name, place).claims) for name in others):
+        if missing := sum(bool(experiments.read(name, place).claims) for name in others):
             out(f"Not run at {preset}: {missing} of {len(names) + missing} experiments with claims.")
-    if not all_scales and len(rows) > len(shown):
+    if not all_scales and len(found) > len(shown):
         out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
 
 
