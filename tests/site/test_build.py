@@ -161,7 +161,7 @@ def test_claims_come_first_with_their_verdicts(store):
 def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
     runs = [store.run(made.spec_of(normalizer), 0) for normalizer in ("softmax", "ssa")]
     made.study(store.root, "experiments/made-smoke", "Few.", members=runs)
-    specs = " ".join(run.spec.hash for run in runs) + " 00000000"
+    specs = (*(run.spec.hash for run in runs), "00000000")
     entry = made.claim("A is less", "below", specs=specs, study="made-smoke")
     other = made.claim("B is less", "below", preset="lite")
     site = build(Stock.of(store, store.root, judge=made.claims(entry, other)))
