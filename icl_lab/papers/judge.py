@@ -14,7 +14,7 @@ from icl_lab.analyses import publish
 from icl_lab.comparison import blocks, sequential
 from icl_lab.comparison.sequential import Look
 from icl_lab.comparison.statistics import MARGIN, Scale
-from icl_lab.comparison.verdict import Direction, EffectSize, State, agrees, direction_of, settled, size_of
+from icl_lab.comparison.verdict import State, agrees, direction_of, settled, size_of
 from icl_lab.errors import Undefined
 from icl_lab.files import sha256
 from icl_lab.papers import cost, folders, ledger, printed, quantities
@@ -30,6 +30,7 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
+READ = ("direction", "size", "agrees", "decided", "more", "more_prompts", "chance")  # from an interval
 Recorded = Mapping[tuple[str, str], Sequence[Finding]]  # by experiment and preset
 
 
@@ -158,14 +159,8 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
         return _closed(claim, State.NOTHING_TO_JUDGE, str(reason.args[0]))
     except KeyError as reason:  # the preset's test grid has no such cell
         return _closed(claim, State.NOT_RUN, str(reason.args[0]))
-    known = replace(
-        evidence,
-        left=left,
-        right=right,
-        unlearned=lambda count: unlearned(finished, claim, seeds[:count]),
-        blocks=finished.blocks(claim, seeds),
-        correlation=correlation,
-    )
+    known = replace(evidence, left=left, right=right, blocks=finished.blocks(claim, seeds), correlation=correlation)
+    known = replace(known, unlearned=lambda count: unlearned(finished, claim, seeds[:count]))
     effect = printed.effect(finished.experiment, claim, evidence.scale, finished.task.headline)
     judge = partial(judged, claim, printed=effect, hours=costs.seed(finished, claim) / 3600)
     found = judge(known)
@@ -178,31 +173,15 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
     if len(evidence.undefined) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
         return _closed(claim, State.NOTHING_TO_JUDGE, undefined)
     if found.judged and (why := _no_better(finished, claim, evidence, found.seeds)):
-        found = changed(
-            found,
-            state=State.NOT_BETTER,
-            note=why,
-            direction=Direction.INCONCLUSIVE,
-            size=EffectSize.INCONCLUSIVE,
-            agrees=None,
-            decided=False,
-            more=None,
-            more_prompts=None,
-            chance=math.nan,
-        )
+        unread = {name: ledger.COLUMNS[name].default for name in READ}
+        found = changed(found, state=State.NOT_BETTER, note=why, **unread)
     counts = unlearned_counts(finished, claim, found.seeds)
     return changed(found, unlearned=counts, skipped=tuple(evidence.undefined), these_prompts=these_prompts)
 
 
 def _closed(claim: Claim, state: State, note: str = "", seeds: Sequence[int] = ()) -> Finding:
     """Finding on a claim of which there is no effect."""
-    return Finding(
-        claim=claim.statement,
-        relation=claim.is_,
-        state=state,
-        note=note,
-        seeds=tuple(seeds),
-    )
+    return Finding(claim=claim.statement, relation=claim.is_, state=state, note=note, seeds=tuple(seeds))
 
 
 def judged(claim: Claim, evidence: Evidence, printed: float = math.nan, hours: float = math.nan) -> Finding:
@@ -221,15 +200,8 @@ def judged(claim: Claim, evidence: Evidence, printed: float = math.nan, hours: f
         lacks = evidence.unlearned(len(seeds))
         why = lacks or f"answers that are no finite numbers ({which})"
         return _closed(claim, State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE, why, seeds)
-    look = sequential.look(
-        left,
-        right,
-        evidence.scale,
-        evidence.noise,
-        evidence.resolution,
-        partial(_inflation, evidence),
-        evidence.span,
-    )
+    inflation = partial(_inflation, evidence)
+    look = sequential.look(left, right, evidence.scale, evidence.noise, evidence.resolution, inflation, evidence.span)
     lacks = evidence.unlearned(look.seeds)
     few = State.FEW_SEEDS if len(seeds) < FIRST else State.JUDGED
     found = Finding(

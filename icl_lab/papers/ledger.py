@@ -52,16 +52,7 @@ PAPERS = {
 }
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
-# Sizes in a cell of a paper's page, which explains them once.
-SHORT = {
-    EffectSize.SMALLER: "smaller",
-    EffectSize.LARGER: "larger",
-    EffectSize.EXCLUDED: "excluded",
-    EffectSize.WITHIN: "within",
-    EffectSize.BEYOND: "beyond",
-    EffectSize.NOT_BELOW: "not below",
-    EffectSize.NOT_ABOVE: "not above",
-}
+SAID_ONCE = re.compile(" than printed|printed effect |( by)? the margin")  # of a size, where ``LEGEND`` explains it
 LEGEND = (
     "Ours is left over right as the claim names them (a ratio, or a difference of rates and losses) with its interval. "
     "*Below*, *above*: the side of no difference on which the interval lies; neither word: inconclusive. *As printed*, "
@@ -213,8 +204,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         """The verdict as short as ``LEGEND`` explains it."""
         if not self.judged:
             return str(self.state)
-        size = SHORT.get(self.size, str(self.size))
-        if self.scale and size in ("within", "beyond", "not below", "not above") and self.margin != MARGIN[self.scale]:
+        size = SAID_ONCE.sub("", self.size)
+        if self.scale and "margin" in self.size and self.margin != MARGIN[self.scale]:
             size += f" {self.shown(self.margin):.3g}"
         known = [str(word) for word in (self.direction, size) if word != Direction.INCONCLUSIVE]
         return (", ".join(known) or str(Direction.INCONCLUSIVE)) + "†" * self.may_be_chance
@@ -299,14 +290,8 @@ def strongest(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _strength(found: Finding) -> tuple[bool, bool, bool, int, int]:
-    scale = list(PRESETS).index(found.preset)
-    return (
-        found.decided,
-        found.judged,
-        found.state is not State.NOT_RUN,
-        scale if found.decided else len(found.seeds),
-        scale,
-    )
+    scale, ran = list(PRESETS).index(found.preset), found.state is not State.NOT_RUN
+    return found.decided, found.judged, ran, scale if found.decided else len(found.seeds), scale
 
 
 def paper_of(text: str) -> str:

@@ -188,19 +188,11 @@ def redraw(known: StudyRecord, source: Path, lab: Lab, place: Path, files: Path)
 
 def _claims_section(made: Experiment, found: Sequence[Finding], preset: str) -> Section:
     """The claims with their verdicts, for a page or a file."""
-    rows = [
-        Row(
-            [
-                claim.statement,
-                claim.where,
-                each.printed_words or claim.published,
-                "; ".join(filter(None, (each.words, each.confidence_words))),
-                each.verdict,
-                each.outlook,
-            ]
-        )
-        for claim, each in zip(made.claims, found, strict=True)
-    ]
+    rows = list[Row]()
+    for claim, each in zip(made.claims, found, strict=True):
+        ours = "; ".join(filter(None, (each.words, each.confidence_words)))
+        theirs = each.printed_words or claim.published
+        rows.append(Row([claim.statement, claim.where, theirs, ours, each.verdict, each.outlook]))
     head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
     note = (
         "Left over right, as the claim names them, over the training seeds that both have: below (a ratio below 1, a "
