@@ -23,13 +23,13 @@ FINDINGS = Path("results/findings.md")
 
 
 def pages(root: Path) -> list[Path]:
-    """Returns the files that hold index marks: the findings, the README, which shows their head, and ``docs/``."""
+    """Return the files that hold index marks: the findings, the README, which shows their head, and ``docs/``."""
     docs = root / "docs"
     return [root / FINDINGS, root / "README.md", *sorted(docs.glob("*.md")), *sorted((docs / "papers").glob("*.md"))]
 
 
 def fill(text: str, root: Path = Path()) -> str:
-    """Returns a page with the lines between each pair of index marks written anew.
+    """Return a page with the lines between each pair of index marks written anew.
 
     ``root`` is the repository: claims are judged from its ``results`` and ``experiments``. Raises ``UnknownName`` on a
     mark that asks for what is not there.

@@ -21,7 +21,7 @@ class Costs:
         self._paces: dict[str, float] = {}
 
     def training(self, spec: RunSpec) -> float:
-        """Returns the seconds of a training, the median of its like; NaN where nothing tells.
+        """Return the seconds of a training, the median of its like; NaN where nothing tells.
 
         One of which no run is there takes its operations at the median pace of its task's runs at the scale.
         """
@@ -31,11 +31,11 @@ class Costs:
         return self._known[spec.hash]
 
     def test(self, spec: RunSpec) -> float:
-        """Returns the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
+        """Return the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
         return self._at_pace(estimate.test_operations, spec)
 
     def seed(self, finished: Finished, claim: Claim) -> float:
-        """Returns the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
+        """Return the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
         return sum(map(self.training, needed(finished, claim))) + sum(map(self.test, tests(finished, claim)))
 
     def _at_pace(self, operations: Callable[[RunSpec], float], spec: RunSpec) -> float:
@@ -45,7 +45,7 @@ class Costs:
 
 
 def pace(store: Store, preset: str, task: str) -> float:
-    """Returns the seconds of one operation, the median over the runs of a task at a scale; NaN where there are none.
+    """Return the seconds of one operation, the median over the runs of a task at a scale; NaN where there are none.
 
     Other tasks are not looked at: their files, or the packages that they need, may not be here.
     """
@@ -58,7 +58,7 @@ def pace(store: Store, preset: str, task: str) -> float:
 
 
 def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Returns what must be trained for a claim: each training once.
+    """Return what must be trained for a claim: each training once.
 
     Of specifications that differ in nothing but their test it is one that has runs, where there is any.
     """
@@ -71,7 +71,7 @@ def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
 
 
 def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Returns what is tested for a claim, each normalizer in a model once.
+    """Return what is tested for a claim, each normalizer in a model once.
 
     Of an analysis that reads no grid its models with their own normalizers, so that it is known whether they have
     learned.
@@ -86,7 +86,7 @@ def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
 
 
 def of_run(store: Store, spec: RunSpec) -> float:
-    """Returns the seconds that a training of this kind took, the median over its runs; NaN without any."""
+    """Return the seconds that a training of this kind took, the median over its runs; NaN without any."""
     found = [taken for seed in store.seeds(spec) if (taken := _taken(store.run(spec, seed), spec)) is not None]
     return median(found) if found else math.nan
 

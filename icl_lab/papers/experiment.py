@@ -142,7 +142,7 @@ def load(name: str, folder: Path) -> Experiment:
 
 
 def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> None:
-    """Raises ``BadValue`` where grids hold no number of a reference in the metric of a claim: it could never be judged.
+    """Raise ``BadValue`` where grids hold no number of a reference in the metric of a claim: it could never be judged.
 
     With the papers' draws references stand in every metric.
     """
@@ -164,7 +164,7 @@ def _axes(task: str, analysis: "AnyAnalysis | None") -> set[str]:
 
 
 def _check_cells(cells: Mapping[str, Sequence[float]], known: set[str], where: str) -> None:
-    """Raises ``UnknownName`` on an axis that is none of ``known``, ``BadValue`` unless values are finite, each once."""
+    """Raise ``UnknownName`` on an axis that is none of ``known``, ``BadValue`` unless values are finite, each once."""
     for axis, values in cells.items():
         if axis not in known:
             raise UnknownName("axis", axis, known, f"({where})")

@@ -35,7 +35,7 @@ class Finished:
         self._in_distribution: dict[tuple[str, int], dict[str, float]] = {}
 
     def variant(self, of: str) -> Variant:
-        """Returns the variant of that name, or whose printed row is named.
+        """Return the variant of that name, or whose printed row is named.
 
         For a reference, the same in every run, it is the baseline beside which it is.
         """
@@ -46,15 +46,15 @@ class Finished:
         return found
 
     def spec(self, of: str) -> RunSpec:
-        """Returns the specification of a variant."""
+        """Return the specification of a variant."""
         return self.specs[self.variant(of).name]
 
     def tested(self, of: str) -> tuple[str, str]:
-        """Returns the hash of a variant's specification, and the normalizer put in for its test (empty: its own)."""
+        """Return the hash of a variant's specification, and the normalizer put in for its test (empty: its own)."""
         return self.spec(of).hash, self.variant(of).tested_with
 
     def variants_for(self, claims: Iterable[Claim]) -> list[str]:
-        """Returns the variants that have to be asked before claims can be judged, in the order of the file.
+        """Return the variants that have to be asked before claims can be judged, in the order of the file.
 
         In grids references stand beside the baseline; an analysis asks them beside the first variant, and so needs it
         always, and with it the baseline. Of one whose claims are about something else than variants it is all of them.
@@ -68,18 +68,18 @@ class Finished:
         return [name for name in self.specs if name in wanted]
 
     def seeds(self, of: str) -> set[int]:
-        """Returns the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
+        """Return the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
         spec, swap = self.spec(of), self.variant(of).tested_with
         return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
 
     def seeds_of_both(self, claim: Claim) -> list[int]:
-        """Returns the training seeds of which both sides of a claim have a finished run, ascending."""
+        """Return the training seeds of which both sides of a claim have a finished run, ascending."""
         return sorted(self.seeds(claim.left.of) & self.seeds(claim.right.of))
 
     def before_registration(self, claim: Claim, seeds: Sequence[int]) -> list[int]:
-        """Returns the seeds of which both sides of a claim were trained before it was registered.
+        """Return the seeds of which both sides of a claim were trained before it was registered.
 
-        A training that was repeated since, of the same specification and seed, tells what the first one told.
+        A training that was repeated since, of the same specification and seed, gives the same numbers as the first.
         """
         since = self.experiment.registered.get(registration.digest(claim))
         if since is None or not self._trains:
@@ -118,11 +118,11 @@ class Finished:
         return min(times, key=_moment, default="")
 
     def measured(self, of: str, seed: int) -> tuple[Grid, Errors | None]:
-        """Returns the grid of a run and what each prompt adds to it, where that is kept."""
+        """Return the grid of a run and what each prompt adds to it, where that is kept."""
         return self._measured(self.spec(of), seed, self.variant(of).tested_with)
 
     def errors_of_reference(self, of: str, cells: Sequence[Mapping[str, float]]) -> Errors:
-        """Returns what each prompt adds to the headline of a reference in cells of the test: measured now, not kept."""
+        """Return what each prompt adds to the headline of a reference in cells of the test: measured now, not kept."""
         spec = self.spec(of)
         asked = {axis: {cell[axis] for cell in cells if axis in cell} for axis in spec.test.axes}
         # The lengths stay as they are: prompts of the others may be cut from those of the greatest.
@@ -131,7 +131,7 @@ class Finished:
         return _errors_of_reference(spec.task, of.partition(":")[2], msgspec.json.encode(test))
 
     def errors_in_distribution(self, of: str, seed: int) -> Mapping[str, float]:
-        """Returns the errors in training conditions of a trained model, with its own normalizer, and of the references.
+        """Return the errors in training conditions of a trained model, with its own normalizer, and of the references.
 
         A model that a claim reads with another position code is asked with that of its training, where it was tested
         with both: another code may cost what it has learned. Empty where the model has no grid, or one that leaves
@@ -146,7 +146,7 @@ class Finished:
         return self._in_distribution.get(key, {})
 
     def why_unknown(self, of: str, seeds: Iterable[int]) -> str:
-        """Returns why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
+        """Return why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
 
         As a grid of theirs says: no seed has one, or which training conditions the first leaves out.
         """
@@ -194,7 +194,7 @@ def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
 
 
 def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
-    """Returns which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
+    """Return which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
 
     Formula: ``summary.has_learned``, of the normalized errors in training conditions. Runs without a grid, or whose
     grid leaves training conditions out, say nothing.
@@ -214,7 +214,7 @@ def unlearned(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
 
 
 def unlearned_counts(finished: Finished, claim: Claim, seeds: Sequence[int]) -> str:
-    """Returns how many tested models of each side have not learned the task, in words; empty where all have.
+    """Return how many tested models of each side have not learned the task, in words; empty where all have.
 
     The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
     Where no model was tested in training conditions it is not known, and said.

@@ -24,7 +24,7 @@ HASH = "[0-9a-f]" * 6  # of a study, as a pattern for names of files and as a re
 
 
 def usual(experiment_name: str, store: Store, preset: str) -> Path:
-    """Returns the folder that an experiment is published in unless it holds another study, there or not."""
+    """Return the folder that an experiment is published in unless it holds another study, there or not."""
     return own_studies(store.root) / "experiments" / f"{Path(experiment_name).stem}-{preset}"
 
 
@@ -34,19 +34,19 @@ def others(place: Path) -> str:
 
 
 def of(experiment_name: str, store: Store, preset: str) -> list[Path]:
-    """Returns the folders of an experiment, here or in the repository, the usual one first."""
+    """Return the folders of an experiment, here or in the repository, the usual one first."""
     place = usual(experiment_name, store, preset)
     return [store.study(place), *store.studies(place.parent, others(place))]
 
 
 def parts(folder_name: str) -> tuple[str, str] | None:
-    """Returns the experiment and the preset that the name of a folder tells; None for one that was named otherwise."""
+    """Return the experiment and the preset that the name of a folder tells; None for one that was named otherwise."""
     found = re.fullmatch(rf"(.+)-({'|'.join(PRESETS)})(?:-{HASH})?", folder_name)
     return None if found is None else (found[1], found[2])
 
 
 def fullest(experiment_name: str, store: Store, preset: str) -> Path:
-    """Returns the folder of most runs; the version of the analysis (``Analysis.version``) counts before."""
+    """Return the folder of most runs; the version of the analysis (``Analysis.version``) counts before."""
     folders = of(experiment_name, store, preset)
     return max(folders, key=lambda place: _extent(study_folder.read(place)))
 
@@ -57,7 +57,7 @@ def _extent(study: StudyRecord | None) -> tuple[int, int]:
 
 
 def of_kind(kind: str, store: Store) -> dict[Path, StudyRecord]:
-    """Returns the studies of a kind, here or in the repository, those of experiments among them."""
+    """Return the studies of a kind, here or in the repository, those of experiments among them."""
     mine = own_studies(store.root)
     places = [*store.studies(mine, "*/"), *store.studies(mine / "experiments", "*/")]
     known = {place: study_folder.read(place) for place in places}
@@ -65,7 +65,7 @@ def of_kind(kind: str, store: Store) -> dict[Path, StudyRecord]:
 
 
 def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tuple[object, object]]:
-    """Returns the options of a stored study that are others in the (prepared) analysis: the values stored and here.
+    """Return the options of a stored study that are others in the (prepared) analysis: the values stored and here.
 
     How many prompts are drawn is none of them: that changes how sure an answer is, not what is asked.
     """
@@ -82,13 +82,13 @@ def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tupl
 
 
 def prepared(finished: Finished, analysis: AnyAnalysis) -> AnyAnalysis:
-    """Returns an experiment's analysis with the options filled in that hang on its runs."""
+    """Return an experiment's analysis with the options filled in that hang on its runs."""
     runs = [finished.store.run(spec, 0, finished.variant(name).tested_with) for name, spec in finished.specs.items()]
     return analysis.prepared(runs)
 
 
 def stored(analysis: AnyAnalysis, folder: Path) -> Answers | None:
-    """Returns what an analysis found, as it is kept in its folder; None where nothing is there.
+    """Return what an analysis found, as it is kept in its folder; None where nothing is there.
 
     Raises ``RunFailed`` where a file of the folder is damaged or was edited.
     """
@@ -117,7 +117,7 @@ class Studies:
         self._read: dict[Path, Answers | None] = {}
 
     def place(self, claim: Claim) -> Path | None:
-        """Returns the folder where most seeds of what the claim hangs on were asked; None where there is none.
+        """Return the folder where most seeds of what the claim hangs on were asked; None where there is none.
 
         Of equals it is one that keeps single prompts, then that of more runs. Those of the latest version of the
         analysis come first.
@@ -125,7 +125,7 @@ class Studies:
         return max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
 
     def read(self, place: Path | None) -> Answers | None:
-        """Returns what was found in one of the folders; None where nothing was, or without a folder."""
+        """Return what was found in one of the folders; None where nothing was, or without a folder."""
         if self._analysis is None or place is None:
             return None
         if place not in self._read:

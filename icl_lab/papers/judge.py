@@ -1,4 +1,4 @@
-"""Judges claims by what is stored: from one number per seed and side to a finding; trains nothing."""
+"""Judge claims by what is stored: from one number per seed and side to a finding; trains nothing."""
 
 import json
 import math

@@ -56,7 +56,7 @@ def of_paper(paper: str, files: Path, findings: Sequence[Finding]) -> list[Findi
 
 
 def check_paper(paper: str) -> None:
-    """Raises ``UnknownName`` with the papers where none has this name."""
+    """Raise ``UnknownName`` with the papers where none has this name."""
     if paper not in ledger.PAPERS:
         raise UnknownName("paper", paper, ledger.PAPERS)
 

@@ -11,7 +11,7 @@ from icl_lab.papers.schema import PRINTED, Claim, Experiment, Printed, Quantity,
 
 
 def rows(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
-    """Returns the printed rows, variant -> axis value -> the number as it stands there.
+    """Return the printed rows, variant -> axis value -> the number as it stands there.
 
     With ``overlay`` the rows whose column is in doubt come a second time, moved, and say so in their name.
     """
@@ -31,7 +31,7 @@ def rows(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
 
 
 def numbers(experiment: Experiment, side: Quantity) -> list[float]:
-    """Returns the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
+    """Return the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
 
     Raises ``UnknownName`` where no row of that name is printed, and ``BadValue`` where its cells are not.
     """
@@ -74,7 +74,7 @@ def _on(scale: Scale) -> Callable[[float], float]:
 
 
 def doubts(experiment: Experiment) -> list[str]:
-    """Returns the notes on the printed table and on the rows that are shown, each once."""
+    """Return the notes on the printed table and on the rows that are shown, each once."""
     where = experiment.printed
     if where is None:
         return []

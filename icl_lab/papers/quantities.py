@@ -95,7 +95,7 @@ def source(finished: Finished, claim: Claim, found: Answers | None, left_out: Se
 
 
 def from_grids(finished: Finished, claim: Claim, left_out: Sequence[int] = ()) -> Evidence:
-    """Reads the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
+    """Read the two sides of a claim from the grids of finished runs; no seeds where nothing is there.
 
     The seeds ``left_out`` suggested it: they do not judge it.
     """
@@ -164,7 +164,7 @@ def reference(finished: Finished, claim: Claim, side: Quantity, name: str, seed:
 
 
 def _apart(seeds: Sequence[int], left_out: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Parts seeds into those that judge a claim and those that led to it."""
+    """Part seeds into those that judge a claim and those that led to it."""
     return [seed for seed in seeds if seed not in left_out], [seed for seed in seeds if seed in left_out]
 
 
@@ -225,12 +225,12 @@ def from_analysis(
     prompts: int,
     left_out: Sequence[int] = (),
 ) -> Evidence:
-    """Reads both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
+    """Read both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
 
     The seeds ``left_out`` suggested it: they do not judge it.
 
     What is the same in every seed is a rate, known to one prompt of those that it was measured on and not better. These
-    may be a part of the analysis's prompts, and are taken to be a quarter. What differs is told by its differences.
+    may be a part of the analysis's prompts, and are taken to be a quarter. Values that differ show their own spread.
     """
     known: dict[tuple[bytes, str, int], float] = {}  # read here, and again by who judges
 
@@ -292,7 +292,7 @@ def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, fl
 
 
 def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task) -> Cells | None:
-    """Labels of the cells of a side whose single prompts an interval needs; None where these are not kept or told.
+    """Labels of the cells of a side whose single prompts an interval needs; None where these are not kept.
 
     ``spec`` is that of the left side, whose training conditions fill in the axes that the claim leaves out. Errors of
     single prompts are kept of the headline only.

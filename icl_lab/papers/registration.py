@@ -54,7 +54,7 @@ def _cells(cells: Mapping[str, Sequence[float]]) -> list[list[Any]]:
 
 
 def read(files: Path) -> Registered:
-    """Returns the times at which the claims of a folder of experiments were registered; nothing where it has no record.
+    """Return the times at which the claims of a folder of experiments were registered; nothing where it has no record.
 
     Raises ``RunFailed`` where the record cannot be read.
     """
@@ -72,7 +72,7 @@ def _read(path: Path, changed: int) -> Registered:
 
 
 def complete(files: Path) -> bool:
-    """Returns True if git has the whole history of a folder of experiments."""
+    """Return True if git has the whole history of a folder of experiments."""
     try:
         return _git(files, "rev-parse", "--is-shallow-repository").strip() == "false"
     except RunFailed:
@@ -80,7 +80,7 @@ def complete(files: Path) -> bool:
 
 
 def table(files: Path) -> str:
-    """Returns the record as CSV, from the history of git: the oldest commit since which a file makes each claim.
+    """Return the record as CSV, from the history of git: the oldest commit since which a file makes each claim.
 
     Raises ``RunFailed`` where the folder is in no repository of git, or in a shallow clone of one.
     """
@@ -99,7 +99,7 @@ def table(files: Path) -> str:
 
 
 def registered_in(claim: str, versions: Sequence[Version]) -> Version | None:
-    """Returns the oldest version, of versions newest first, since which each one makes the claim; None if none does."""
+    """Return the oldest version, of versions newest first, since which each one makes the claim; None if none does."""
     since = None
     for version in versions:
         if claim not in version.digests:
@@ -109,7 +109,7 @@ def registered_in(claim: str, versions: Sequence[Version]) -> Version | None:
 
 
 def history(path: Path) -> Iterator[Version]:
-    """Yields the committed versions of an experiment file, newest first."""
+    """Yield the committed versions of an experiment file, newest first."""
     log = _git(path.parent, "log", "--format=%H %cI", "--", path.name)
     for line in log.splitlines():
         commit, time = line.split()

@@ -153,7 +153,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}  # the time of a claim's registration by its digest, as its folder's record says
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
-        """Resolves a variant; ``settings`` come last, so that a user's wish stands above the file."""
+        """Resolve a variant; ``settings`` come last, so that a user's wish stands above the file."""
         if variant.swap:
             normalizers.canonical(variant.swap)  # a wrong name is said before anything is trained
         made = resolve(
