@@ -57,7 +57,7 @@ class ByHeads(Normalizer):
         return self._by_heads("attend", visible, bias, q, k, v)
 
     def _by_heads(self, method: str, visible: Tensor, bias: Tensor | None, *tensors: Tensor) -> Tensor:
-        """Gives each part its share of the heads (b h t d), in order, and joins what they return."""
+        """Apply each part to its share of the heads (b h t d), in order, and concatenate the results."""
         heads, count = tensors[0].shape[1], len(self.parts)
         biases = [None] * count if bias is None else bias.expand(*bias.shape[:-3], heads, -1, -1).chunk(count, -3)
         shares = zip(*(x.chunk(count, dim=1) for x in tensors), strict=True)

@@ -65,13 +65,13 @@ class Site:
 
 
 class Normalizer(nn.Module, ABC):
-    """Turns queries and keys into attention weights.
+    """Turn queries and keys into attention weights.
 
     ``visible`` is the truth about the mask: a hidden key gets weight exactly 0 and counts for nothing, not even for a
     length that the normalizer scales by. A row that sees nothing gets only zeros.
 
     The traits below are declarations that the contract tests check both ways. A class sets them, or an instance where
-    they hang on an option.
+    they depend on an option.
     """
 
     sums_to_one: bool = True

@@ -19,10 +19,10 @@ class CosFormer(Scored):
     Paper: cosFormer 2022, arXiv 2202.08791
 
     The published code takes the length of the current prompt for M (``horizon=current``): then a row changes when the
-    prompt goes on. Tokens that no row sees (padding) count neither there nor as distance. A fixed M does not have
-    that fault, but a key farther than M gets a negative weight; the sum is one of absolute values, equal to the
-    published sum up to M, because beyond it the plain one crosses 0. There is no 1/sqrt(d), which the division would
-    cancel. A row whose products are all 0 stays 0.
+    prompt goes on. Tokens that no row sees (padding) count neither there nor as distance. A fixed M does not have that
+    fault, but a key farther than M gets a negative weight; the sum is one of absolute values, equal to the published
+    sum up to M, because beyond it the plain one crosses 0. A factor 1/sqrt(d) is left out, since the division would
+    cancel it. A row whose products are all 0 stays 0.
     """
 
     sums_to_one = False

@@ -16,9 +16,9 @@ class LSSA(Scored):
     Formula: w_j = softplus(log d log n cos(q, k_j)) / sum_i softplus(log d log n cos(q, k_i))
     Paper: Softplus Attention with Re-weighting 2025, arXiv 2501.13428, Section 2.2
 
-    d is the head width; there is no 1/sqrt(d). One matching key among orthogonal ones gets little: the peaks are the
-    work of the wrapper ``reweight`` (``lssa+reweight:p=15`` is the paper's LSSAR). Written as a softmax of a logarithm:
-    the softplus of a row of opposed keys adds up to less than any constant one might add to a sum.
+    d is the head width; scores have no factor 1/sqrt(d). One matching key among orthogonal ones gets little: the peaks
+    are the work of the wrapper ``reweight`` (``lssa+reweight:p=15`` is the paper's LSSAR). Written as a softmax of a
+    logarithm: the softplus of a row of opposed keys adds up to less than any constant one might add to a sum.
     """
 
     LEAST = 1e-6  # a norm below this is none: a zero query would send gradients of 1/eps otherwise

@@ -1,4 +1,4 @@
-"""Softmax with the wrong sign, and softmax around 0: what is left when weights need not be positive."""
+"""Softmax with the wrong sign, and softmax centred at 0: weights that need not be positive."""
 
 from torch import Tensor
 

@@ -21,8 +21,9 @@ class SimA(Scored):
     Paper: SimA 2022, arXiv 2206.08898
 
     The published norms run over all tokens of each channel, so a causal mask on top would leave the future in them.
-    Here each row has its own, over what it sees; the last row equals the published normalizer. Weights have either sign
-    and sum to anything, about 1/n of softmax's size. There is no 1/sqrt(d), which the norms would cancel.
+    Here each row has its own, over its visible tokens; the last row equals the published normalizer. Weights have
+    either sign and sum to anything, about 1/n of softmax's size. A factor 1/sqrt(d) is left out, since the norms would
+    cancel it.
     """
 
     sums_to_one = False

@@ -24,13 +24,13 @@ FARTHEST = 65_536  # distances with a bias of their own, at most
 
 @registry.add("sink")
 class Sink(Normalizer):
-    """Softmax with one more score in the sum, learned for each head, that stands for no key.
+    """Softmax with one more score in the sum, learned for each head, that belongs to no key.
 
     Formula: w_j = exp(z_j) / (exp(s) + sum_i exp(z_i))
     Paper: the learned logit as in the public code of gpt-oss 2025; ``s=0,learn=no`` is softmax1
 
     The sink is a key with score s and value 0, and the row's maximum is subtracted from it as from all others: a
-    constant 1 beside shifted exponentials is a common bug.
+    constant 1 added to shifted exponentials is a common bug.
     """
 
     sums_to_one = False

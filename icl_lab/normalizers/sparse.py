@@ -143,7 +143,7 @@ def _lifted(r: Tensor, p: Tensor) -> Tensor:
 
 
 def _halves(low: Tensor, middle: Tensor, high: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-    """Half of each interval: the upper one where the value at its middle is ``above`` what is sought."""
+    """Half of each interval: the upper one where the value at its middle is ``above`` the root."""
     return torch.where(above, middle, low), torch.where(above, high, middle)
 
 

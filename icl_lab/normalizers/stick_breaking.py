@@ -1,4 +1,4 @@
-"""Stick-breaking attention: the nearest key takes its share first, the next a share of what is left."""
+"""Stick-breaking attention: the nearest key takes its share first, the next a share of the rest."""
 
 import math
 from typing import Literal

@@ -52,7 +52,7 @@ def canonical(choice: str) -> str:
 
 
 def pinned(choice: str) -> str:
-    """Returns the one spelling of a choice that names what it reads: ``text:file=a.txt,sha=0123456789ab``.
+    """Return a choice with the hashes of the files that it reads: ``text:file=a.txt,sha=0123456789ab``.
 
     Raises ``LabError`` as ``canonical`` does, and where a file cannot be read.
     """
@@ -73,7 +73,7 @@ def trained_as(choice: str) -> str:
 
 
 def reads(choice: str) -> Mapping[str, str]:
-    """Returns what a task reads beside its options, a name -> its SHA-256; mostly nothing."""
+    """Return the SHA-256 of each file that a task reads besides its options, by name; empty for most tasks."""
     task = build(choice)
     return task.reads() if isinstance(task, ReadsFiles) else {}
 

@@ -35,7 +35,7 @@ Axes = Mapping[str, Sequence[float]]  # an axis of the shift grid -> its values
 
 
 class Task(ABC):
-    """Draws prompts, and owns everything that depends on what they mean.
+    """A distribution of prompts, with everything that depends on their meaning.
 
     A subclass is a frozen dataclass with keyword-only fields: its options. ``length`` counts examples; every other axis
     of the shift grid is a keyword of ``sample``, 1 in training unless ``training`` says otherwise. A shift stretches
@@ -108,18 +108,18 @@ class Task(ABC):
     # What a task may say beyond that.
 
     def practice(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws prompts of training: those of ``sample`` unless a task has a curriculum of its own."""
+        """Draw prompts of training: those of ``sample`` unless the task has a curriculum."""
         return self.sample(rng, prompts, length, **shift)
 
     def published(self, length: int, **shift: float) -> Prompt:
-        """Returns the prompts that a paper's evaluation script draws, which every reader can redraw.
+        """Return the prompts that a paper's evaluation script draws, which every reader can redraw.
 
-        Raises ``BadValue`` where there is no such script, or it draws none of this length and shift.
+        Raises ``BadValue`` without such a script, or where it draws no prompts of this length and shift.
         """
         raise BadValue(f"{self.name} has no published evaluation set that could be drawn again.")
 
     def references(self) -> dict[str, Predictor]:
-        """Returns the predictors to stand beside a model (trivial, classical, the exact answer); none unless told."""
+        """Return the reference predictors (trivial, classical, exact); by default none."""
         return {}
 
     def confidence(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
@@ -155,7 +155,7 @@ class Task(ABC):
 
     @property
     def metrics_of_references(self) -> tuple[str, ...]:
-        """The metrics in which references stand beside a model in every grid."""
+        """The metrics that references are measured in, in every grid."""
         return self.beside or (self.headline,)
 
     def axis_label(self, axis: str) -> Label:
@@ -182,7 +182,7 @@ class Task(ABC):
         return self.worst == 1
 
     def span(self, metric: str) -> float:
-        """Returns the largest difference of two values of a metric: 1 of a rate, infinity of what has no upper end."""
+        """Return the largest difference of two values of a metric: 1 for a rate, infinity if unbounded."""
         return math.inf if metric.endswith("cross-entropy") else self.worst
 
     @property
@@ -192,7 +192,7 @@ class Task(ABC):
 
     @property
     def line_axis(self) -> str:
-        """The axis along which tables and curves set normalizers beside each other."""
+        """The axis along which tables and curves compare normalizers."""
         return self.compared_along or self.summary.axis
 
     def asked(self, length: int) -> list[int]:

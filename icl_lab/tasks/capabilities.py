@@ -48,7 +48,7 @@ class Stretchable(Capability):
         return None
 
     def agreement(self, outputs: Tensor, prompt: Prompt) -> dict[str, Tensor]:
-        """Outputs (b t c) -> by metric 1 where the last answer is that of a heuristic, else 0, (b); none unless told.
+        """Outputs (b t c) -> by metric 1 where the last answer is that of a heuristic, else 0, (b); by default none.
 
         Only where answers are classes: numbers agree to a degree.
         """
@@ -78,17 +78,17 @@ class HasLines(Capability):
 
 
 class SingleNumbers(Stretchable):
-    """Tasks in which a single number, stretched or not, has an answer of its own (probe)."""
+    """Tasks in which a single number, stretched or not, has an answer (probe)."""
 
     offers: ClassVar[str] = "answer to a single number"
 
     @abstractmethod
     def singly(self, prompt: Prompt) -> Prompt:
-        """Returns each number of the prompts (b t w) as a prompt of its own, in order, (b L) of them in a row."""
+        """Return each number of the prompts (b t w) as a separate prompt, in order, (b L) prompts."""
 
 
 class Retrieval(Capability):
-    """Tasks whose answer stands in the context, symbol by symbol (needle)."""
+    """Tasks whose answer is part of the context, symbol by symbol (needle)."""
 
     offers: ClassVar[str] = "answer that stands in its context, for needle scores"
 
@@ -133,7 +133,7 @@ class Rescalable(Capability):
 
 
 class HasPictures(Capability):
-    """Tasks whose prompts are images: tokens are patches, row by row, then one that is no patch (attention)."""
+    """Tasks whose prompts are images: tokens are patches, row by row, then a class token (attention)."""
 
     offers: ClassVar[str] = "image to show"
 
@@ -148,7 +148,7 @@ class HasPictures(Capability):
 
 
 class ReadsFiles(Capability):
-    """Tasks that read something beside their options (text, images)."""
+    """Tasks that read files (text, images)."""
 
     offers: ClassVar[str] = "file that it reads"
 
@@ -156,18 +156,18 @@ class ReadsFiles(Capability):
 
     @abstractmethod
     def pins(self) -> Mapping[str, str]:
-        """Returns options, with their values as text, by which a run names what it reads beside its options.
+        """Return options, with their values as text, by which a run names the files that it reads.
 
         They are added to the task when a run is asked for: two versions of a file are two tasks.
         """
 
     @abstractmethod
     def reads(self) -> Mapping[str, str]:
-        """Returns what is read beside the options, a name -> its SHA-256, for the record of a run."""
+        """Return the SHA-256 of each file that is read, by name, for the record of a run."""
 
 
 def check_unchanged(name: str, sha: str, pinned: str) -> None:
-    """Raises ``BadValue`` where what is read, of this SHA-256, is not what a task was pinned to (empty: anything)."""
+    """Raise ``BadValue`` if a file of this SHA-256 is not the one that the task is pinned to (empty: any file)."""
     if not sha.startswith(pinned):
         raise BadValue(
             f"{name} has changed: its SHA-256 begins with {sha[:12]}, not with {pinned}; "

@@ -29,9 +29,10 @@ class Complement(Task):
     Of v ``symbols`` a prompt names some, each once, in an order drawn evenly; it is answered after each token. Training
     minimises the divergence from p. With ``labels=next`` it is the cross-entropy of the symbol that comes next, one of
     those that have not come: least at p too, but noisy, and models of preset nano do not learn it. ``length`` counts
-    tokens, up to 8 in training and less than v in tests. The axis ``repeats`` is how often each symbol stands in a row,
-    1 in training: more change no answer but the share of attention that falls on each. The definition is the paper's,
-    as its abstract and a review give it; the paper itself could not be read, so that sizes and ``repeats`` are ours.
+    tokens, up to 8 in training and less than v in tests. The axis ``repeats`` is how many times in succession each
+    symbol is written, 1 in training: more change no answer but the share of attention that falls on each. The
+    definition is the paper's, as its abstract and a review give it; the paper itself could not be read, so that sizes
+    and ``repeats`` are ours.
 
     Metrics are in nats, the divergence of the answers from p: of the ``last`` answer, and the mean over all (``all``);
     ``invalid`` is the probability that the last answer leaves to symbols that have come.

@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Label:
-    """Name of an axis: in words beside a picture, and as a symbol in the head of a table."""
+    """Name of an axis: in words for figures, as a symbol in headers of tables."""
 
     words: str
     symbol: str = ""
@@ -37,7 +37,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Clip:
-    """Along which axis answers cut at +-B are set beside a model's, and from which value on.
+    """The axis, and its first value, at which answers clipped at +-B are compared with a model's.
 
     For tasks with a real-valued answer whose size grows with the axis: nearer than ``start`` an error is that of
     learning, not of a bound (arXiv 2508.14685, Table 1).

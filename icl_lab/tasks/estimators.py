@@ -165,7 +165,7 @@ def _likeliest_student(x: Tensor, y: Tensor, sigma: float) -> tuple[Tensor, Tens
 def trees(x: Tensor, y: Tensor, *, boosted: bool) -> Tensor:
     """Regression trees of scikit-learn as it sets them, one grown greedily or 100 boosted; 0 before the first example.
 
-    Every answer is a fit of its own: about 1 ms for one tree, 20 ms for boosted ones.
+    Every answer needs a new fit: about 1 ms for one tree, 20 ms for boosted ones.
     """
     from sklearn.ensemble import GradientBoostingRegressor
     from sklearn.tree import DecisionTreeRegressor

@@ -1,4 +1,4 @@
-"""Function classes of Garg et al. 2022 (arXiv 2208.01066) beside linear functions: inputs (b L d) -> values (b L).
+"""Function classes of Garg et al. 2022 (arXiv 2208.01066) besides linear functions: inputs (b L d) -> values (b L).
 
 All but trees and classes have the expected square d of a linear function with weights N(0, 1), for inputs N(0, I).
 """

@@ -29,8 +29,8 @@ class Digits(HasPictures, ReadsFiles):
 
     The 1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn (the extra ``sklearn``): one in five of
     each class is held out for tests (``part``). Each channel has mean 0 and standard deviation 1 over the training
-    images. A prompt is an image; ``length`` counts its patches, 16 of ``patch`` x ``patch`` pixels, and there is no
-    other length. The class token is the last one, so that it sees the whole image under a causal mask too;
+    images. A prompt is an image; ``length`` counts its patches, 16 of ``patch`` x ``patch`` pixels, and no other length
+    is possible. The class token is the last one, so that it sees the whole image under a causal mask too;
     ``model.mask=full`` makes the model a vision transformer.
 
     Axes: ``noise`` is the standard deviation of normal noise, in that of pixels; ``contrast`` multiplies what pixels
@@ -219,11 +219,11 @@ class Images(Digits):
     Formula: patches of p x p pixels, row by row, then a class token of zeros -> the class, at the class token
     Paper: after Dosovitskiy et al. 2021, arXiv 2010.11929
 
-    As ``digits``, with images of one's own: ``folder`` has a folder of .png or .jpeg files for each class, of which one
-    in five is held out, or is an .npz file of ``x_train``, ``y_train``, ``x_test`` and ``y_test``, images (n h w) or
-    (n h w c), the usual form of CIFAR-10. Files are turned as their EXIF orientation says. Without ``folder`` the
-    images are those of ``digits``. ``sha`` names what was read, so that runs of two versions of a folder are never
-    mixed: it is filled in.
+    As ``digits``, with the user's images: ``folder`` has a folder of .png or .jpeg files for each class, of which one
+    in five is held out, or is an .npz file of ``x_train``, ``y_train``, ``x_test`` and ``y_test``, images (n h w) or (n
+    h w c), the usual form of CIFAR-10. Files are turned as their EXIF orientation says. Without ``folder`` the images
+    are those of ``digits``. ``sha`` is the hash of the files, so that runs of two versions of a folder are never mixed:
+    it is filled in.
     """
 
     folder: str = ""

@@ -194,7 +194,7 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
     def disturbed(self, before: Tensor, after: Tensor, prompt: Prompt, at: Sequence[int]) -> dict[str, Tensor]:
         """``mse`` is the mean over the indices from 3 on that come after every deviant.
 
-        Where the last number of the prompt is one of them, it is the error of its own answer.
+        Where the last number of the prompt is one of them, it is the error of the answer at it.
         """
         first = min(max(at) + 1, after.shape[1] - 1)
         return {"mse": after[:, max(3, first) :].mean(1)}

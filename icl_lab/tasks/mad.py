@@ -1,4 +1,4 @@
-"""Synthetic tasks of mechanistic architecture design, beside recall: copying, compression, fuzzy recall, memory."""
+"""Synthetic tasks of mechanistic architecture design, except recall: copying, compression, fuzzy recall, memory."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ class Compression(SymbolAnswers):
     Paper: MAD, Poli et al. 2024, arXiv 2403.17844, and its public code
 
     Of V tokens (``symbols`` is V) one is the sign c, all others symbols, drawn evenly. Outputs at c are logits of every
-    symbol at each of 31 ``places``: the paper's code has a further network there, which reads the state at c beside the
+    symbol at each of 31 ``places``: the paper's code has a further network there, which reads the state at c and the
     code of a place; here the linear read-out has to do. ``length`` counts tokens, and is at most places + 1, in
     training too. The axis ``distinct`` is how many different symbols are drawn from, V - 1 in training.
 
@@ -296,7 +296,7 @@ class FuzzyRecall(SymbolAnswers):
         require(key in range(1, MOTIF + 1), f"key_tokens must be a whole number from 1 to {MOTIF}", f"{key:g}")
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws pairs, as many as fit, and which of them is asked for."""
+        """Draw the largest number of pairs that fits, and the pair that is queried."""
         self.check_length(length, **shift)
         n, pairs, slot = self.outputs, length // 2, torch.arange(2 * MOTIF)
         groups = torch.rand(prompts, pairs, 2, n, generator=rng).argsort(3)[..., :MOTIF]
@@ -327,7 +327,7 @@ class FuzzyRecall(SymbolAnswers):
         return Prompt(tokens[:, :length].contiguous(), targets, scored)
 
     def references(self) -> dict[str, Predictor]:
-        """Chance, the value token read last, and the value that stood beside the key, which is right."""
+        """Chance, the value token read last, and the value paired with the key, which is right."""
         return {
             "chance": whim(self.outputs),
             "most-recent": lambda prompt: told(self._latest(prompt.tokens), self.outputs),

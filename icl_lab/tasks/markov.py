@@ -1,4 +1,4 @@
-"""A Markov chain of its own in each prompt: what comes next?"""
+"""A different Markov chain in each prompt: which symbol comes next?"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which item ranks highest? And its counterpart, what is the mean? Sharp attention for one, flat for the other."""
+"""Which item ranks highest? And its counterpart: the mean of all items. Sharp attention for one, flat for the other."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

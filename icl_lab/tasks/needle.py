@@ -94,7 +94,7 @@ class Needle(Retrieval):
 
     @property
     def least(self) -> int:  # type: ignore[override]
-        """Tokens of the shortest prompt: the needle, as much beside it, and the question."""
+        """Tokens of the shortest prompt: the needle, context of the same length, and the question."""
         return 2 * (1 + self.answer) + self.question
 
     def asking(self, length: int) -> int:
@@ -102,7 +102,7 @@ class Needle(Retrieval):
         return length - self.answer
 
     def check_length(self, length: int, **shift: float) -> None:
-        """A needle, as much beside it, and the question must fit."""
+        """Check that the needle, context of the same length, and the question fit."""
         bound = f"a needle of {1 + self.answer} tokens needs prompts of {self.least} or more"
         require(length >= self.least, bound, length)
 
@@ -197,7 +197,7 @@ class Needle(Retrieval):
         return (body == key).float().argmax(1, keepdim=True) + 1 + torch.arange(m, device=ids.device)
 
     def marks(self, prompt: Prompt) -> list[Mark]:
-        """Symbols are letters and keys K1, K2 ...; what is neither needle nor question is quiet."""
+        """Symbols are letters and keys K1, K2 ...; tokens of neither needle nor question are quiet."""
         places = self.value_places(prompt)[0].tolist()
         t = prompt.tokens.shape[1]
         roles = {places[0] - 1: "key"} | dict.fromkeys(places, "needle")

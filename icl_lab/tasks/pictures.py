@@ -180,7 +180,7 @@ def _counted(kinds: Counter[str]) -> str:
 def _image(path: Path, data: bytes, count: int) -> tuple[Image.Image, bool]:
     """One of ``count`` images, upright, and whether its EXIF orientation had to turn it for that.
 
-    Raises ``BadValue`` where it is no PNG or JPEG, or all would take too much memory.
+    Raises ``BadValue`` where it is not a PNG or JPEG, or all would take too much memory.
     """
     try:
         with warnings.catch_warnings():

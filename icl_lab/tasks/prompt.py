@@ -81,7 +81,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class ScoredAnswer:
-    """Answer at a token, beside the truth; ``error`` as the task scores it."""
+    """Answer at a token, with the truth; ``error`` as the task scores it."""
 
     token: int
     answer: str

@@ -1,4 +1,4 @@
-"""Several keys, each asked for once more: which value stood beside it?"""
+"""Several keys, each queried once more: which value was paired with it?"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MOST = 100_000  # symbols
 @registry.add("recall")
 @dataclass(frozen=True, kw_only=True)
 class Recall(SymbolAnswers):
-    """Multi-query associative recall: which value stood beside each key that is named once more?
+    """Multi-query associative recall: which value was paired with each key that is named once more?
 
     Formula: k_1 v_1 .. k_D v_D .. k_2 . . k_D .. -> v_2, v_D, ..; P(gap g) ~ g^(power - 1); cross-entropy of a value
     Paper: Zoology, Arora et al. 2023, arXiv 2312.04927, and its public code
@@ -35,9 +35,9 @@ class Recall(SymbolAnswers):
     first: gaps belong to the pairs in the order in which they are drawn (``law=zoology``; without updates). The law of
     a gap by itself, over all pairs, is the same.
 
-    With ``updates`` so many keys are bound a second time, to another value, anywhere among the pairs, and the last
-    binding counts. ``length`` counts tokens. Training has ``pairs`` (D) at 4, or twice the updates, and mixes lengths.
-    The paper has 8,192 symbols; more of them, or updates, are learned later: models of preset nano learn 20 symbols.
+    With ``updates=u``, u keys are bound a second time, to another value, anywhere among the pairs, and the last binding
+    counts. ``length`` counts tokens. Training has ``pairs`` (D) at 4, or twice the updates, and mixes lengths. The
+    paper has 8,192 symbols; more of them, or updates, are learned later: models of preset nano learn 20 symbols.
 
     Metrics are error rates: of an answer (``error``), of a whole prompt (``any``), and with ``updates`` of the mean
     over keys bound twice and keys bound once (``balanced-error``); ``cross-entropy`` is in nats.
@@ -85,9 +85,9 @@ class Recall(SymbolAnswers):
 
     @property
     def usual(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Mixed lengths from the least, and learned places: the pairs always stand at the same ones.
+        """Mixed lengths from the least, and learned positions: those of the pairs never change.
 
-        With rotary places models of preset nano learn to name some value of the prompt, and not whose it is.
+        With rotary positions, models of preset nano learn to name some value of the prompt, and not whose it is.
         """
         return mixed_curriculum(
             4 * self.unit + 2 * self.updates, 8 * self.unit, self.unit, positions=f"learned:rows={128 * self.unit}"
@@ -122,7 +122,7 @@ class Recall(SymbolAnswers):
         require(length >= least, f"{pairs:g} pairs and their questions need {least} tokens or more", length)
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws bindings, gaps and the rest; fewer pairs use a part of what is drawn."""
+        """Draw bindings, gaps and the rest; fewer pairs use a part of the draws."""
         self.check_length(length, **shift)
         pairs, half = int(self.sigmas(shift)[0]), self.half
         bound = pairs + self.updates
@@ -166,7 +166,7 @@ class Recall(SymbolAnswers):
         }
 
     def _answer(self, rule: Callable[[Tensor], Tensor]) -> Predictor:
-        """Lets a normalizer on the tokens, (b t) -> tokens (b t), answer a prompt; what is no value is no answer."""
+        """A predictor from a rule on tokens, (b t) -> tokens (b t); a token that is not a value counts as no answer."""
         return lambda prompt: told(rule(prompt.tokens) - self.half, self.half)
 
     def _latest(self, tokens: Tensor) -> Tensor:

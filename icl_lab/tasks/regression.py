@@ -40,12 +40,12 @@ class Regression(Rescalable):
     Paper: Garg et al. 2022, arXiv 2208.01066 (dim=20); Raventos et al. 2023, arXiv 2306.15063 (dim=8, noise=0.5)
 
     A prompt reads x_1 y_1 x_2 y_2 ..; a label is a token whose first number is y and whose others are 0. With
-    ``sparse`` only so many numbers of w, drawn anew for each w, are not 0. With ``noise`` labels have a normal error of
-    that standard deviation; what is wanted is the label with its error. With ``tasks`` w is one of so many that were
+    ``sparse=s`` only s numbers of w, drawn anew for each w, are not 0. With ``noise`` labels have a normal error of
+    that standard deviation; the target is the label with its error. With ``tasks=m`` w is one of m weights that were
     drawn once and never change, and metrics with ``new-`` in front are those of functions drawn anew
-    (``functions=new``). Training climbs from 6 to 21 examples, from 11 dimensions on from dim / 2 + 1 to
-    2 dim + 1, which for 20 dimensions are the 11 to 41 of Garg et al. Their learned places are
-    ``model.positions=learned`` with ``model.roles=shared``.
+    (``functions=new``). Training climbs from 6 to 21 examples, from 11 dimensions on from dim / 2 + 1 to 2 dim + 1,
+    which for 20 dimensions are the 11 to 41 of Garg et al. Their learned places are ``model.positions=learned`` with
+    ``model.roles=shared``.
 
     ``function`` is another class of Garg et al., times sigma_f: ``quadratic`` w.x^2 / sqrt(3), the squares number by
     number; ``relu`` sqrt(2 / hidden) v.max(0, W x) with ``hidden`` units, all weights N(0, 1); ``tree`` of ``depth``
@@ -64,10 +64,10 @@ class Regression(Rescalable):
 
     ``law`` is that of the noise: ``student`` with 3 degrees of freedom, or ``laplace``, both of the same standard
     deviation (after Cao et al. 2026, arXiv 2603.18564, of which only the abstract could be read: laws are ours).
-    ``layout=separate`` has x and y in numbers of their own, as Raventos et al. do: tokens of dim + 1 numbers, (0, x)
-    and (y, 0 .. 0). ``dims=growing`` is the curriculum of Garg et al. for inputs: in training prompts of L examples all
-    but (L - 1) / 2 numbers of x are 0, which for 20 dimensions are 5 at first and 20 at last; with ``sparse`` the
-    weights that are not 0 are among those in use, as in the published code (those of fixed functions stay).
+    ``layout=separate`` has x and y in separate channels, as Raventos et al. do: tokens of dim + 1 numbers, (0, x) and
+    (y, 0 .. 0). ``dims=growing`` is the curriculum of Garg et al. for inputs: in training prompts of L examples all but
+    (L - 1) / 2 numbers of x are 0, which for 20 dimensions are 5 at first and 20 at last; with ``sparse`` the weights
+    that are not 0 are among those in use, as in the published code (those of fixed functions stay).
 
     Metrics are squared errors divided by the expected square of a value in training, ``sparse`` or else ``dim`` (1 of a
     tree), so that answering 0 scores 1 without noise: the mean over the second half of the answers (``mse-late``; after
@@ -159,7 +159,7 @@ class Regression(Rescalable):
 
     @property
     def trivial(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Answering 0, but for inputs orthogonal to all examples: of these no example tells anything."""
+        """Answering 0, but for inputs orthogonal to all examples, on which examples carry no information."""
         return () if self.shift == "orthogonal" else ("zero",)
 
     @property
@@ -338,7 +338,7 @@ class Regression(Rescalable):
         return {f"{self.prefix}{name}": values for name, values in found.items()}
 
     def suites(self) -> dict[str, Task]:
-        """Fixed functions get a second set, of functions that training never met, and every shift one of its own."""
+        """Fixed functions get a second set, of functions not seen in training, and every shift a further one."""
         found: dict[str, Task] = {suite.prefix: suite for suite in self._suites()[1:]}
         return {"": self, **found}
 
@@ -418,7 +418,7 @@ Rule = Callable[[Tensor, Tensor], Tensor]  # inputs (b L d), labels (b L) -> ans
 
 
 def _weights(rng: torch.Generator, count: int, dim: int, sparse: int, used: int) -> Tensor:
-    """Standard normal weights (count d); where ``sparse`` is not 0, all but so many of the first ``used`` are 0."""
+    """Standard normal weights (count d); where ``sparse`` is not 0, all but ``sparse`` of the first ``used`` are 0."""
     w = torch.randn(count, dim, generator=rng)
     if not sparse:
         return w
@@ -434,7 +434,7 @@ def _known(tasks: int, dim: int, sparse: int) -> Tensor:
 
 
 def _noise(rng: torch.Generator, shape: tuple[int, int], law: str) -> Tensor:
-    """Noise of variance 1: normal numbers, each times a random size of its own where tails are heavy."""
+    """Noise of variance 1: normal numbers, each times a random size where tails are heavy."""
     z = torch.randn(shape, generator=rng)
     if law == "student":
         z /= torch.randn(*shape, estimators.FREEDOM, generator=rng).norm(dim=2) / (estimators.FREEDOM - 2) ** 0.5

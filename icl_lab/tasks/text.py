@@ -1,4 +1,4 @@
-"""Natural text: what comes next, and what stands at masked places?"""
+"""Natural text: the next token, and the tokens at masked positions."""
 
 import math
 from collections.abc import Mapping
@@ -117,9 +117,9 @@ class Text(Windows):
     Face ``tokenizer.json``. ``file=grammar`` is a text of simple English from a grammar of this laboratory's own, whose
     tokens are its 800 words. The text is cut into 64 parts, of which every eighth is held out for tests (``part``). A
     window is drawn anywhere inside the parts of its kind; ``length`` counts its tokens, 128 in training. ``kept`` is
-    the percentage of tokens that are read as they stand: the others are drawn from the text anew, and what is wanted
-    stays the true next token. ``sha`` names the text, so that runs of two versions of a file are never mixed: it is
-    filled in for a file of one's own.
+    the percentage of tokens that are read as they stand: the others are drawn from the text anew, and the target stays
+    the true next token. ``sha`` names the text, so that runs of two versions of a file are never mixed: it is filled in
+    for a file of the user.
 
     Metrics are the loss in ``nats``, the mean over a window, and over its last quarter (``tail``), and
     ``bits-per-byte``, which compares across tokenizers.
@@ -140,7 +140,7 @@ class Text(Windows):
         return self.outputs
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws windows; what is wanted stays the true next token."""
+        """Draw windows; the target stays the true next token."""
         (kept,) = self.sigmas(shift)
         window = self.corpus.windows(self.part, rng, prompts, length)
         tokens = self.read(window[:, :-1], rng, kept)
@@ -181,7 +181,7 @@ class Text(Windows):
 @registry.add("masked-text")
 @dataclass(frozen=True, kw_only=True)
 class MaskedText(Windows):
-    """Which tokens stand at the masked places of a window of text?
+    """Which tokens belong at the masked positions of a window of text?
 
     Formula: share of the places asked; of these 1 - random - unmasked read [mask], the others another token or their
         own; cross-entropy in nats
@@ -191,7 +191,7 @@ class MaskedText(Windows):
     The text is that of ``text``, with its options; bidirectional attention is usual (``model.mask=causal``: the tokens
     before a place only). Of each window ``share`` percent of the places are asked, at least one. Of the asked places
     ``random`` percent read a token drawn evenly from all words, ``unmasked`` percent their own, the others the mask:
-    word 256 beside bytes, ``[MASK]`` or ``<mask>`` of a tokenizer. BabyBERTa is ``unmasked=0``.
+    word 256 with bytes, ``[MASK]`` or ``<mask>`` of a tokenizer. BabyBERTa is ``unmasked=0``.
 
     Metrics are the loss in ``nats`` and the share of ``wrong`` answers, at asked places. The reference ``neighbours``
     multiplies the bigram probabilities of the word after its left and of the right after the word.

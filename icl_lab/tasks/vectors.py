@@ -1,4 +1,4 @@
-"""The needle among vectors: which value stood beside the key that is asked for?"""
+"""The needle among vectors: which value was paired with the queried key?"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MOST = 100_000  # numbers of a vector
 @registry.add("needle-vectors")
 @dataclass(frozen=True, kw_only=True)
 class VectorNeedle(Task):
-    """Which vector stood beside the key that is asked for?
+    """Which vector was paired with the queried key?
 
     Formula: k_1 v_1 .. k_P v_P k_j -> v_j; squared error, the mean over the numbers of the value
     Paper: after the vector retrieval of MambaFormer (Park et al. 2024, arXiv 2402.04248)

@@ -25,7 +25,7 @@ class NamesAnswers(Protocol):
 
 
 def marks(task: Task, prompt: Prompt) -> list[Mark]:
-    """Returns the tokens of the first prompt in words; raises ``BadValue`` where they are no single numbers."""
+    """Return the tokens of the first prompt in words; raises ``BadValue`` where they are not single numbers."""
     return task.marks(prompt) if isinstance(task, NamesTokens) else number_marks(task, prompt)
 
 
@@ -43,7 +43,7 @@ def number_marks(task: Task, prompt: Prompt) -> list[Mark]:
 def words(task: Task, outputs: Tensor, prompt: Prompt, t: int) -> tuple[str, str]:
     """Outputs (b t c) -> the answer to the first prompt at token ``t`` and the truth, in words.
 
-    Raises ``BadValue`` where answers are no single numbers.
+    Raises ``BadValue`` where answers are not single numbers.
     """
     if isinstance(task, NamesAnswers):
         return task.words(outputs, prompt, t)
