@@ -91,7 +91,7 @@ def load_or_train(run: Run, lab: Lab) -> GPT2:
 
 
 def _load_or_train(run: Run, lab: Lab) -> GPT2:
-    """The model with the normalizer and the position code that stand in for the trained; the run is held already."""
+    """The model with the normalizer and the position code that replace the trained ones; the run is held already."""
     model = trained(run, lab)
     if run.swap:
         model.swap_rule(run.swap)

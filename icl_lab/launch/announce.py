@@ -105,9 +105,9 @@ def title(run: Run) -> str:
 
 
 def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> None:
-    """Says what will be trained, on what, and how long it will take.
+    """Announce the planned training, the device, and the expected time.
 
-    In a ``rehearsal`` that is told the run's folder, and nothing will be done.
+    With ``rehearsal``, a callback of dry runs, the run's folder is announced too, and nothing is done.
     """
     spec, (seconds, parameters, since) = run.spec, clock(run)
     steps = (
@@ -172,7 +172,7 @@ def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> 
 
 
 def check_time(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> None:
-    """Raise ``BadValue`` where what is left of runs takes longer than a laboratory allows, with a preset that fits."""
+    """Raise ``BadValue`` where the remaining work takes longer than the session allows, and name a preset that fits."""
     if sentence := too_long(runs, lab, clock, jobs):
         raise BadValue(sentence)
 
@@ -212,7 +212,7 @@ def _about(spec: RunSpec, device: str) -> float:
 
 
 def _together(left: Sequence[Run], clock: Clock, jobs: int) -> float:
-    """The seconds that unfinished runs take, so many at once."""
+    """The seconds that unfinished runs take, ``jobs`` at once."""
     return remaining(left, clock) / max(1, min(jobs, len({run.folder for run in left})))
 
 

@@ -40,9 +40,9 @@ FORCED = ".forced"  # in the folder of a run that was cleared by --force and is 
 
 
 def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool = True) -> None:
-    """Raises ``BadValue`` where what is left of runs, ``together`` at once, does not fit this machine.
+    """Raise ``BadValue`` where the remaining work, ``together`` runs at once, does not fit this machine.
 
-    Asked before anything is trained or measured for them; unless the laboratory allows what is large.
+    Asked before anything is trained or measured for them; unless the session allows large runs.
     """
     if lab.allow_large:
         return
@@ -212,7 +212,7 @@ def tell_divergence(runs: Sequence[Run], say: Say) -> None:
 
 
 def settled(run: Run) -> None:
-    """Forgets that a run was to be done afresh, now that it is finished, and what was set aside for that."""
+    """Clear the request to redo a run, now that it is finished, and the copy set aside for that."""
     (run.folder / FORCED).unlink(missing_ok=True)
     run.forget_replaced()
 

@@ -13,10 +13,10 @@ from icl_lab.runs.spec import RunSpec
 
 
 def draw(run: Run, afresh: bool, tested: bool = True) -> None:
-    """Draws the heat map and the learning curve of a finished run; where they are not of new numbers, what is missing.
+    """Draw the heat map and the learning curve of a finished run; where the numbers are not new, only missing pictures.
 
-    Unless ``tested`` the run is only trained, and has no heat map. A picture that is kept beside the grid stays as it
-    is, though another version would draw it with other bytes.
+    Unless ``tested`` the run is only trained, and has no heat map. A picture kept in the grid's folder stays as it is,
+    though another version would draw it with other bytes.
     """
     if run.copied:  # nothing is drawn into the archive
         return

@@ -1,4 +1,4 @@
-"""An experiment with a number of seeds, or with as many as its claims need."""
+"""An experiment with a fixed number of seeds, or with the number that its claims need."""
 
 import shlex
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def carry_out(
 
 @dataclass(frozen=True)
 class Step:
-    """Next look at open claims: how many seeds they have then, and the variants that they hang on."""
+    """Next look at open claims: how many seeds they have then, and the variants that they depend on."""
 
     claims: tuple[str, ...]
     variants: tuple[str, ...]
@@ -91,7 +91,7 @@ def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
 
 @dataclass
 class UntilDecided:
-    """An experiment that is given seeds until its claims are decided; each step goes on from what is stored."""
+    """An experiment that is given seeds until its claims are decided; each step continues from the stored runs."""
 
     name: str
     whole: Experiment
@@ -104,7 +104,7 @@ class UntilDecided:
         self.look()
 
     def look(self) -> None:
-        """Judge the claims by what is stored now."""
+        """Judge the claims by the runs stored now."""
         statements = {claim.statement for claim in self.whole.claims}
         _, _, found = judge.stored(self.name, self.files, self.lab.store, self.preset)
         self.findings = [finding for finding in found if finding.claim in statements]

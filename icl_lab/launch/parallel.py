@@ -1,8 +1,8 @@
 """Runs in parallel: a pool of workers, each doing one run at a time.
 
 A run is locked, resumable and a pure function of (specification, seed). So a worker that dies costs the steps since its
-last checkpoint, and another worker takes its run up; nothing has to be told between workers. ``Processes`` starts them
-on this machine, ``icl_lab/launch/ray_engine.py`` on a Ray cluster.
+last checkpoint, and another worker takes its run up; workers exchange nothing. ``Processes`` starts them on this
+machine, ``icl_lab/launch/ray_engine.py`` on a Ray cluster.
 """
 
 import os
@@ -178,8 +178,8 @@ def execute(
     """Do every job by workers of an engine; each then says how it ended.
 
     A run whose worker died is done again, up to ``RETRIES`` times; one that failed with a reason is not, since it would
-    fail again. Once ``stopping()``, workers are asked to keep checkpoints and end, and what has not begun is left.
-    ``watch`` is called a few times a second. Whatever else ends this function ends the workers first.
+    fail again. Once ``stopping()``, workers are asked to keep checkpoints and end, and runs that have not begun are
+    left. ``watch`` is called a few times a second. Whatever else ends this function ends the workers first.
     """
     waiting, running, asked = deque(jobs), dict[int, tuple[Job, Worker]](), False
     try:
@@ -303,7 +303,7 @@ class Process:
         return self._end
 
     def status(self) -> Status | None:
-        """Return the progress that the run's folder tells."""
+        """Return the progress recorded in the run's folder."""
         return read_status(self._folder)
 
     def place(self) -> str:

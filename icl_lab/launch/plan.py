@@ -1,4 +1,4 @@
-"""Runs by what they are: every name resolved and checked before the first begins."""
+"""The plan of runs: every name resolved and checked before the first run begins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class RunPlan:
     def runs(self, store: Store) -> list[Run]:
         """Return the runs in a store, there or not.
 
-        Raises ``LabError`` on what is not known or does not fit; it names the import of a stored run that had it.
+        Raises ``LabError`` on names that are unknown or do not fit; it names the import of a stored run that had them.
         """
         if not self.attns:
             raise BadValue("no normalizer is named.")
@@ -68,7 +68,7 @@ class RunPlan:
 def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
     """Return the stored run of that name; without a hash that of the preset as it is, or the only other one there is.
 
-    Raises ``UnknownName`` with what is there.
+    Raises ``UnknownName`` with the stored names.
     """
     preset, _, digits = size.partition("-")
     presets.named(preset)

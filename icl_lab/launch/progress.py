@@ -1,4 +1,4 @@
-"""One progress bar on standard error, a line a minute where that is no terminal. The door to tqdm."""
+"""One progress bar on standard error, or one line per minute without a terminal; wraps tqdm."""
 
 import sys
 import time
@@ -31,15 +31,15 @@ def say(text: str) -> None:
 
 
 def counted(items: Sequence[Item], stage: str, tick: Tick | None = None) -> Iterator[Item]:
-    """Yields each item and shows how many are done; ``tick`` is told instead of a bar of its own."""
+    """Yield each item and show how many are done; ``tick`` is called instead of a new bar."""
     return progress.counted(items, stage, tick or Bar())
 
 
 class Bar:
-    """The progress of one stage after another; the same progress told twice is shown once.
+    """The progress of one stage after another; the same progress reported twice is shown once.
 
-    A stage begins with its first ``done`` of ``total`` and ends with the first that is complete; told again that it is
-    complete, nothing is shown.
+    A stage begins with its first ``done`` of ``total`` and ends with the first that is complete; a second report of
+    completion shows nothing.
     """
 
     def __init__(self) -> None:

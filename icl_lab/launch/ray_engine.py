@@ -62,7 +62,7 @@ class Notes:
 
 
 def execute(item: WorkItem, files: Files, parts: Files, version: str, number: int, notes: Any) -> Answer:
-    """Do a run in scratch on a node of the same ``version``; returns how it ended, and what has become of its files."""
+    """Do a run in scratch on a node of the same ``version``; return its ending, its files, and removed names."""
     if version != _version():
         return Ending("failed", f"{socket.gethostname()} has {_version()}; here it is {version}"), {}, set()
     report = _Report(number, notes)
@@ -195,7 +195,7 @@ class RayTask:
         return self._run.done(self._item.tested, self._item.models)
 
     def _keep(self, ending: Ending, made: Files, gone: set[str]) -> None:
-        """Write what the task has made, and remove what is no more: checkpoints, once the model is there."""
+        """Write the files that the task has made, and remove obsolete ones: checkpoints, once the model exists."""
         for name, data in made.items():
             if name == manifest.NAME and self._run.copied:  # the model is the archive's, not copied here
                 data = manifest.without(data, TRAINED)
@@ -231,7 +231,7 @@ def _present(run: Run) -> Files:
 
 
 def _parts() -> Files:
-    """The files of what was imported by a path; modules by name have to be installed on the nodes.
+    """The files of plugins imported by a path; modules by name have to be installed on the nodes.
 
     Raises ``BadValue`` where a folder is too large to be sent.
     """
@@ -311,7 +311,7 @@ def _init(ray: ModuleType, address: str) -> None:
 
 @cache
 def _version() -> str:
-    """Versions of the package and of torch, with a checksum of the package's files: results hang on these."""
+    """Versions of the package and of torch, with a checksum of the package's files: results depend on these."""
     whole = hashlib.sha256()
     root = Path(icl_lab.__file__).parent
     for path in sorted(root.rglob("*.py")):

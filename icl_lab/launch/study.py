@@ -31,7 +31,7 @@ from icl_lab.runs.study_folder import Member, StudyRecord
 
 @dataclass(frozen=True)
 class Made:
-    """A study in its folder: what was found, its table as text, the names of its files, and the analysis that asked."""
+    """A study in its folder: result, table as text, names of files, and the analysis."""
 
     found: Any
     text: str
@@ -41,10 +41,10 @@ class Made:
 
 
 def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
-    """Compares the normalizers of runs with one of them, paired over seeds; trains what is missing.
+    """Compare the normalizers of runs with one of them, paired over seeds; train missing runs.
 
-    Raises ``BadValue`` before anything is trained where there is nothing to compare, or no such model, and
-    ``Unfinished`` where runs are left.
+    Raises ``BadValue`` before any training where there is nothing to compare, or no such model, and ``Unfinished``
+    where runs are left.
     """
     rules = list(dict.fromkeys(run.spec.attn for run in runs))
     if len(rules) < 2:
@@ -86,7 +86,7 @@ def complete_for(analysis: AnyAnalysis | None, runs: Sequence[Run], lab: Lab, wh
 
 
 def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab, where: Where) -> Made:
-    """Asks the models of runs the question of that name; trains what is missing, and repeats nothing.
+    """Run the analysis of that name on the models of runs; train missing runs and repeat nothing.
 
     Models that were asked before, and have not been trained again since, are not asked again, unless ``where.force``.
 

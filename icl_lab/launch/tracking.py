@@ -108,7 +108,7 @@ class TensorBoard(Tracker):
 
 
 class WandB(Tracker):
-    """Weights & Biases, which offline cannot say what it holds: a file notes that."""
+    """Weights & Biases; offline it cannot list its runs, so a file records them."""
 
     module = "wandb"
 
@@ -180,7 +180,7 @@ KINDS: dict[str, type[Tracker]] = {"trackio": Trackio, "wandb": WandB, "tensorbo
 
 
 def check_tracker(asked: str) -> None:
-    """Raise ``UnknownName`` or ``BadValue`` where ``NAME[:PROJECT]`` is no tracker, or one that is not installed."""
+    """Raise ``UnknownName`` or ``BadValue`` where ``NAME[:PROJECT]`` is unknown or not installed."""
     name, colon, project = asked.partition(":")
     if asked and name not in KINDS:
         raise UnknownName("tracker", name, KINDS)
@@ -191,7 +191,7 @@ def check_tracker(asked: str) -> None:
 
 
 class Tracking(Untracked):
-    """The tracker of a session, ``NAME[:PROJECT]``, or none; what it keeps here is in ``tracked`` below the results."""
+    """The tracker of a session, ``NAME[:PROJECT]``, or none; its local files are in ``tracked`` below the results."""
 
     def __init__(self, asked: str, results: Path, say: Callable[[str], object]) -> None:
         self.asked, self._folder, self._say = asked, results / FOLDER, say
@@ -262,7 +262,7 @@ def _grouped(column: str, place: learned.Place | None) -> str:
 
 
 def _end(tracker: Tracker, run: Run) -> None:
-    """Log what is left of a run: rows and, where it is tested, grid, pictures and headline in training conditions."""
+    """Log the rest of a run: rows and, where it is tested, grid, pictures and headline in training conditions."""
     step, test = run.spec.train.steps, run.below("test/")
     _add(tracker, run.history() if run.recorded else ())
     if not run.finished and (pictures := _pictures(run.folder)):

@@ -121,7 +121,7 @@ class Where:
         return not self.remote and self.shard == (1, 1)
 
     def workers(self) -> "WorkerPool":
-        """Return the engine that starts workers; raises ``BadValue`` where there is no such cluster."""
+        """Return the engine that starts workers; raises ``BadValue`` for an unknown cluster."""
         if not self.remote:
             from icl_lab.launch.parallel import Processes
 

@@ -28,13 +28,13 @@ READ_OUT_NUMBERS = 1024  # at most, in the last norm and the read-out: those of 
 def run_files(
     run: Run, *, weights: bool, held: ArchivedRun | None = None, cells: Callable[[Run], Cells] = lambda run: ()
 ) -> dict[str, bytes]:
-    """Returns the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
+    """Return the files of a finished run, by their names below its folder; ``weights`` adds the trained model.
 
     Of the errors of single prompts those of ``cells`` are kept: labels, for a run or its test with another normalizer.
     The parameters of the last norm and the read-out are kept of every run that has its weights, where they are few.
 
     ``held`` is the run as the archive holds it: where its very model was trained again to be tested with another
-    normalizer, the tests are added to what is held. Raises ``RunFailed`` where the run is not finished, a file is
+    normalizer, the tests are added to the archived run. Raises ``RunFailed`` where the run is not finished, a file is
     damaged, rows are of another run, or a cell is not the mean of its errors.
     """
     found = held.files() if held is not None and tests_held_model(run, held) else _own_files(run, cells)

@@ -1,4 +1,4 @@
-"""The card of a trained model: what it is, what it was measured to do, and what it is not for."""
+"""Model card of a trained model: description, measurements, limits of use."""
 
 from icl_lab import __version__, normalizers, tasks
 from icl_lab import markdown as md

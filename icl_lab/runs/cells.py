@@ -15,10 +15,10 @@ Say = Callable[[str], object]
 
 
 def grids(store: Store, say: Say, tick: Tick = silent) -> Iterator[tuple[Grid, Mapping[str, str], bool]]:
-    """Yields the grid of every finished run and of its tests with other normalizers, for ``grid.stacked``.
+    """Yield the grid of every finished run and of its tests with other normalizers, for ``grid.stacked``.
 
-    With it come the settings of the run (``command.settings``), and whether it is the evidence's. ``say`` is told of
-    what cannot be read.
+    With it come the settings of the run (``command.settings``), and whether it is the evidence's. ``say`` reports runs
+    that cannot be read.
     """
     for run in counted(list(store.runs(say)), "reading runs", tick, lambda run: run.name):
         if not run.finished:
@@ -45,7 +45,7 @@ def swaps(run: Run) -> list[str]:
 
 
 def _tested(grid: bytes) -> str:
-    """The normalizer that stands in the second column of a grid after ``->``; empty where there is none."""
+    """The normalizer after ``->`` in the second column of a grid; empty without one."""
     rows = csv.reader(grid[:4096].decode(errors="replace").splitlines()[1:2])
     name = next((row[1] for row in rows if len(row) > 1), "")
     return name.partition("->")[2]

@@ -1,4 +1,4 @@
-"""Cheap checks that what stands in a run's folder belongs to that run, made whenever it is read to be compared.
+"""Cheap checks that the files of a run's folder belong to that run, made whenever it is read for a comparison.
 
 They find files that were copied, cut or edited, but not every altered digit: a headline cell must be the mean of its
 errors, and other metrics have nothing to be held against.

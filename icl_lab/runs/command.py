@@ -55,10 +55,10 @@ def differences(spec: RunSpec) -> list[str]:
 
 
 def settings(spec: RunSpec) -> dict[str, str]:
-    """Returns what is not as in the preset, by the columns ``SETTINGS`` of a table; empty texts where all is.
+    """Return the settings that differ from the preset, by the columns ``SETTINGS`` of a table; else empty texts.
 
-    Two specifications with the same task, normalizer and preset differ in one of them. Those of a task or a preset that
-    is not here are told apart by their hash.
+    Two specifications with the same task, normalizer and preset differ in one of them. Those of an unknown task or
+    preset are identified by their hash.
     """
     try:
         usual = preset_spec(spec.task, "softmax", spec.preset).whole()  # no normalizer changes a preset

@@ -67,7 +67,7 @@ def seconds(job: Callable[[], object], device: torch.device) -> float:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Have this process use so many threads for a while."""
+    """Limit this process to ``number`` threads within the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -77,7 +77,7 @@ def threads(number: int) -> Iterator[None]:
 
 
 def environment(device: torch.device, command: str) -> dict[str, Any]:
-    """Returns everything that the numbers of a run may depend on beside its specification and seed."""
+    """Return everything that the numbers of a run may depend on besides its specification and seed."""
     return {
         "command": command,
         "commit": commit(),
@@ -108,7 +108,7 @@ def machine_class() -> str:
 
 
 def of_run(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
-    """Returns what ``env.json`` says of a run that was made here and now: surroundings, outside parts, what is read."""
+    """Return the contents of ``env.json`` for a run made now: environment, plugins, files read."""
     read = dict(tasks.reads(spec.task))
     return environment(device, command) | recorded_parts(spec) | ({READ: read} if read else {})
 
@@ -144,9 +144,9 @@ def explain_missing(error: UnknownName, root: Path) -> UnknownName:
 
 
 def changed_parts(spec: RunSpec, folder: Path) -> Iterator[str]:
-    """Yields, in words, each part of a stored run whose code is not what it was when the run was made.
+    """Yield a sentence for each part of a stored run whose code has changed since the run.
 
-    So it does for what the task reads. A run that was made before hashes were kept, and one of the evidence, which
+    Files that the task reads count too. A run that was made before hashes were kept, and one of the evidence, which
     names its commit, are not compared.
     """
     then = {(part["kind"], part["name"]): part for part in _stored(folder)}

@@ -2,7 +2,7 @@
 
 From the specification nothing is allocated or measured. That estimate errs on the side of too much: it counts
 activations as if every normalizer kept all that the greediest keeps, and a checkpoint as written at the worst moment.
-docs/speed.md holds it beside measured peaks.
+docs/speed.md compares it with measured peaks.
 """
 
 import os
@@ -111,7 +111,7 @@ def test_operations(spec: RunSpec) -> float:
 
 
 def prompts_bytes(spec: RunSpec, prompts: int, length: int, *, whole: bool = True) -> float:
-    """Returns the bytes that answers to so many prompts of ``length`` examples take, the model among them.
+    """Return the bytes that the answers to ``prompts`` prompts of ``length`` examples take, with the model.
 
     A test keeps the errors of all prompts, and the answers only of some at a time: ``whole=False``.
     """
@@ -137,7 +137,7 @@ def parameters(spec: RunSpec, task: Task) -> int:
 
 
 def room(device: torch.device) -> float:
-    """Returns the bytes of memory of a device; of the whole machine where it has none of its own."""
+    """Return the bytes of memory of a device; of the whole machine where it has no separate memory."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -196,10 +196,10 @@ def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
 
 @torch.no_grad()
 def test_seconds(spec: RunSpec, device: torch.device) -> float:
-    """Returns the seconds that the test of a model will take here, by a few prompts of the greatest length.
+    """Return the seconds that the test of a model will take here, by a few prompts of the greatest length.
 
     That is the greater part of it; references come on top, and normalizers without a pass for all lengths take less
-    than is told where the lengths differ much.
+    than the estimate where the lengths differ much.
     """
     task = tasks.build(spec.task)
     model = spec.untrained(task, 0).to(device).eval()

@@ -1,4 +1,4 @@
-"""The extras of the package: what each is for, what it needs, and what of that is missing here."""
+"""The extras of the package: purpose, requirements, and missing packages."""
 
 import importlib.metadata
 import re
@@ -20,7 +20,7 @@ PURPOSES = {
 
 
 def requirements() -> dict[str, list[str]]:
-    """Returns the packages that each extra adds, as they are declared: by the checkout, or by what is installed."""
+    """Return the packages that each extra adds, as declared by the checkout or by the installed package."""
     if PROJECT.exists():
         declared = tomllib.loads(PROJECT.read_text(encoding="utf-8")).get("project", {})
         if declared.get("name") == "icl_lab":

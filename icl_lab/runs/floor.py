@@ -11,7 +11,7 @@ def exact_within_bound(model: GPT2, task: Task) -> Predictor | None:
 
     Formula: clamp(y / s, c - C, c + C) s, s the factor where labels are rescaled, else 1
 
-    None where answers are no numbers or the model has no bound.
+    None where answers are not numbers or the model has no bound.
     """
     centre, bound = (value.cpu() for value in model.answer_bound())
     if not task.numeric or not bound.isfinite().all():

@@ -61,8 +61,8 @@ def _of_evidence(run: Run) -> dict[str, bytes]:
 def _of_folder(run: Run) -> dict[str, bytes]:
     """Files that the manifest of a run's folder names, and the manifest.
 
-    Raises ``RunFailed`` where it is missing or names what no run has. A link is no file of the run: what it leads to
-    may be nobody else's business.
+    Raises ``RunFailed`` where it is missing or names files that no run has. Links are refused: their targets may be
+    private.
     """
     named = manifest.read(run.folder)
     if named is None:

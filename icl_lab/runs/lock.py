@@ -15,10 +15,10 @@ LOOK = 0.5  # seconds between two looks at a lock that another process has
 
 @contextmanager
 def lock_folder(folder: Path, say: Say, stopping: Callable[[], bool], needless: bool) -> Iterator[bool]:
-    """Holds a folder for this process; a second process says that it waits, and then waits.
+    """Hold a folder for this process; a second process says that it waits, and then waits.
 
-    Yields whether it is held. Where it cannot be written it is not, which is no error if that is ``needless``, because
-    nothing will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits, ``RunFailed`` where the
+    Yields whether it is held. A folder that cannot be written is not held, which is an error unless ``needless``
+    (nothing will be written). Raises ``Stopped`` when ``stopping()`` turns true while it waits, ``RunFailed`` where the
     folder cannot be written.
     """
     lock = FileLock(folder / ".lock")
@@ -42,7 +42,7 @@ def lock_folder(folder: Path, say: Say, stopping: Callable[[], bool], needless: 
 
 
 def remove_stale(folder: Path, names: Iterable[str]) -> None:
-    """Removes what is left of writes of these files.
+    """Remove temporary files of interrupted writes of these files.
 
     Only while the folder is held: then nobody else writes them.
     """

@@ -2,7 +2,7 @@
 
 It is written before the files that it names, so that a file which it does not name cannot come from a write that was
 cut short. Pictures, checkpoints and whatever else is made again for the asking are not named. Folders that were written
-before there were manifests have none, and what they hold is taken as it is.
+before there were manifests have none, and their files are taken as they are.
 """
 
 import json
@@ -33,9 +33,9 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(folder: Path) -> dict[str, Stamp] | None:
-    """Returns the stamps of a folder's files; None without a manifest.
+    """Return the stamps of a folder's files; None without a manifest.
 
-    Raises ``RunFailed`` where it is damaged, or names what is no file of the folder itself.
+    Raises ``RunFailed`` where it is damaged, or names a path outside the folder.
     """
     path = folder / NAME
     try:
@@ -79,7 +79,7 @@ def without(data: bytes, names: Sequence[str]) -> bytes:
 
 
 def check(path: Path, data: bytes | None) -> None:
-    """Raises ``RunFailed`` unless a file is as the manifest beside it says; ``data`` is None where it is missing.
+    """Raise ``RunFailed`` unless a file matches the manifest of its folder; ``data`` is None where it is missing.
 
     Weights are held against ``env.json`` too, which alone has their checksum in folders from before manifests.
     """

@@ -85,11 +85,11 @@ class Measured:
 
 
 class Errors:
-    """Contribution of each prompt to the headline metric: one row a cell of the grid, one column a prompt.
+    """Contribution of each prompt to the headline metric: one row per cell of the grid, one column per prompt.
 
     The mean of a row is the value of its cell; paired between two models, row by row and prompt by prompt, it says how
-    far a difference hangs on the prompts that were drawn. Prompts of the published set that share a function are one
-    column, their mean: they are no draws of their own.
+    far a difference depends on the prompts that were drawn. Prompts of the published set that share a function are one
+    column, their mean: they are not independent draws.
     """
 
     def __init__(self, axes: Sequence[str]) -> None:
@@ -187,13 +187,13 @@ def measure(
     test: TestSpec,
     tick: Callable[[int, int], object] = lambda done, total: None,
 ) -> Measured:
-    """Measures each subject in every cell, on prompts that depend on nothing but the task and the cell.
+    """Measure each subject in every cell, on prompts that depend on nothing but the task and the cell.
 
     Where shorter prompts are prefixes of longer ones and the subject is prefix-consistent, one pass at the greatest
-    length scores all lengths; otherwise there is one pass a length. Both ways give the same numbers.
+    length scores all lengths; otherwise there is one pass per length. Both ways give the same numbers.
 
-    An answer that is no finite number has the task's worst error. A cell with such answers is marked by a row of the
-    metric ``not-finite``, the share of its prompts that have one; other cells have no such row.
+    An answer that is not finite has the task's worst error. A cell with such answers is marked by a row of the metric
+    ``not-finite``, the share of its prompts that have one; other cells have no such row.
 
     A model whose answers are bounded has rows of the metric ``floor``: the headline of the exact answers clipped to the
     bound. No answer within the bound errs less, so that what lies above the floor is the model's own doing.
@@ -320,10 +320,10 @@ def broken(outputs: Tensor, prompt: Prompt) -> Tensor:
 
 
 def judged(task: Task, outputs: Tensor, prompt: Prompt) -> Tensor:
-    """Outputs (b t c) -> the task's errors, the worst there is where an answer is no finite number.
+    """Outputs (b t c) -> the task's errors, the worst possible where an answer is not finite.
 
-    A comparison with NaN is false and a NaN error would not count: without this, an answer that is no number would be
-    right, or left out. Raises ``ValueError`` where errors are neither (b t) nor a column a scored token.
+    A comparison with NaN is false and a NaN error would not count: without this, an answer that is not a number would
+    be right, or left out. Raises ``ValueError`` where errors are neither (b t) nor one column per scored token.
     """
     errors, bad = task.errors(outputs, prompt), broken(outputs, prompt)
     if not bad.any():
@@ -347,7 +347,7 @@ def errors_of(task: Task, subject: Subject, prompt: Prompt) -> Tensor:
 
 
 def fitting(prompt: Prompt, bytes_of: Callable[[int], float]) -> Iterator[Prompt]:
-    """Yields the prompts in pieces that memory allows, at so many bytes for a prompt of t tokens."""
+    """Yield the prompts in pieces that fit into memory, given the bytes for a prompt of t tokens."""
     return prompt.pieces(at_once(bytes_of, prompt.tokens.shape[1]))
 
 
@@ -374,7 +374,7 @@ def _passes(
 def _score(
     subject: Subject, task: Task, prompt: Prompt, lengths: Sequence[int], shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor, Tensor]]:
-    """Yields for every length: views, errors (b q), and the prompts with an answer that is no finite number, (b)."""
+    """Yield for every length: views, errors (b q), and the prompts with an answer that is not finite, (b)."""
     found: dict[int, list[tuple[Tensor, Tensor, dict[str, Tensor], Tensor | None]]] = {length: [] for length in lengths}
     # Errors are taken piece by piece: the answers of all prompts at once may be the largest thing there is.
     for piece in fitting(prompt, subject.bytes_of):

@@ -27,7 +27,7 @@ PAPER = TrainSpec(steps=500_000, batch=64, rate=1e-4, schedule="constant", warmu
 
 
 def muon(steps: int, **fields: Any) -> TrainSpec:
-    """Muon for the matrices of the blocks, Adam for the rest: found on prompts of its own, never on the test grid.
+    """Muon for the matrices of the blocks, Adam for the rest: tuned on separate prompts, never on the test grid.
 
     The measurements are in docs/presets.md.
     """

@@ -2,13 +2,13 @@
 
     results/runs/<task>/<attn>/<preset>-<hash>/seed-<k>/
       spec.json  env.json  history.csv  model.safetensors  positions.csv  errors.safetensors
-      manifest.json (what each of these was when it was written)  grid.csv (last: its presence means finished)
-      swap-<attn>/ (what was measured with another normalizer in the model, with a manifest of its own)
+      manifest.json (size and checksum of each)  grid.csv (last: its presence means finished)
+      swap-<attn>/ (test with another normalizer in the model, with its manifest)
 
-Each file is written beside its place and moved there in one step, so that what stands under a name is whole; and it is
-held against the manifest whenever it is read, so that what is used is what was measured.
+Each file is written to a temporary file and moved in one step, so that no file is partial; it is checked against the
+manifest whenever it is read, so that no result is used that was not measured.
 
-A folder without results may be stood for by a copy, which is only read: what is missing in it, such as weights, is made
+A folder without results may be stood for by a copy, which is only read: files missing in it, such as weights, are made
 in the folder.
 """
 
@@ -86,7 +86,7 @@ class Run:
         return self.files is self.copy
 
     def below(self, name: str) -> str:
-        """Name, below the run's folder, of a file of what was measured."""
+        """Name, below the run's folder, of a file of measurements."""
         return f"{self.place.name}/{name}" if self.swap else name
 
     @property
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def place(self) -> Path:
-        """The folder of what was measured: the run's own, or one inside it for a test with another normalizer."""
+        """The folder of the measurements: the run's, or one inside it for a test with another normalizer."""
         return self.folder / f"swap-{filename(self.swap)}" if self.swap else self.folder
 
     @property
@@ -124,7 +124,7 @@ class Run:
         return WEIGHTS in self.files
 
     def done(self, tested: bool, models: bool) -> bool:
-        """True if what is wanted of the run is there: its test, its model where it has one, or both."""
+        """True if the wanted parts of the run exist: its test, its model where it has one, or both."""
         return (self.finished or not tested) and (self.trained or bool(self.diverged) or (tested and not models))
 
     @property
@@ -171,9 +171,9 @@ class Run:
             raise Diverged(self.diverged)
 
     def clear(self) -> None:
-        """Removes what a run leaves, so that it is done afresh; a finished one is kept aside till then.
+        """Remove what a run leaves, so that it is done afresh; a finished one is kept aside till then.
 
-        It lies in ``.replaced`` meanwhile, see ``forget_replaced``.
+        Its place is ``.replaced`` meanwhile, see ``forget_replaced``.
         """
         aside = self.folder / REPLACED
         if (self.folder / "grid.csv").exists():
@@ -213,7 +213,7 @@ class Run:
         return f"{self.spec.task} {self.spec.attn} {self.spec.hash} seed {self.seed}"
 
     def keep_divergence(self, reason: Diverged, env: Mapping[str, Any]) -> None:
-        """Publishes that the training diverged, and its history up to then; there is no model."""
+        """Publish that the training diverged, and its history up to then; no model is kept."""
         about = _json({**env, DIVERGED: str(reason)}).encode()
         self.publish_trained({"history.csv": encode_history(reason.history), "env.json": about})
 
@@ -276,13 +276,13 @@ class Run:
         return self._decoded("history.csv", decode_history)
 
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
-        """Publishes what was measured; ``grid.csv`` is written last, and from then on the run is finished."""
+        """Write test results; ``grid.csv`` is written last, and from then on the run is finished."""
         kept = {"errors.safetensors": errors.encoded()} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
         self.publish_measured({self.below(name): data for name, data in files.items()})
 
     def publish_measured(self, files: Mapping[str, bytes]) -> None:
-        """Publishes what was measured, by names below the run's folder, in the order of ``MEASURED``; leaves the rest.
+        """Write test results, by names below the run's folder, in the order of ``MEASURED``; leave other files.
 
         Of the run itself and, below ``swap-<attn>/``, of its tests with other normalizers.
         """

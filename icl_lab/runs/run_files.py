@@ -25,7 +25,7 @@ class RunFiles(Protocol):
 
     @property
     def path(self) -> Path:
-        """The folder that they lie in."""
+        """Their folder."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -45,7 +45,7 @@ class RunFiles(Protocol):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Files of a run's folder, each held against the manifest that lies beside it."""
+    """Files of a run's folder, each checked against the manifest of that folder."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""The session that a command opens: where runs are kept, what they run on, and who is told of progress."""
+"""The session that a command opens: results folder, device, and receivers of progress."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ LONGEST = 8 * 3600.0  # seconds: longer runs are begun only when that is said
 
 
 class Untracked:
-    """Follower of trainings that tells nobody; ``icl_lab/launch/tracking.py`` has the one that tells a tracker."""
+    """Tracker that discards everything; ``icl_lab/launch/tracking.py`` has the others."""
 
     asked = ""  # ``--track``, for other processes
 

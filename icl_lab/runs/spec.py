@@ -50,7 +50,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def training(self) -> "RunSpec":
-        """The specification without its test and what it is called: equal for runs that are trained alike."""
+        """The specification without its test and its name: equal for runs that are trained alike."""
         return msgspec.structs.replace(self, task=tasks.trained_as(self.task), test=None, preset="")
 
     @property
@@ -59,7 +59,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.task}/{self.attn}/{self.preset}-{self.hash}"
 
     def whole(self) -> dict[str, Any]:
-        """Returns every field, those with their default included: what is written, and what can be changed."""
+        """Return every field, those with their default included: all that is written and can be changed."""
         return dict(msgspec.to_builtins(self))
 
     def untrained(self, task: Task, seed: int) -> GPT2:
@@ -286,7 +286,7 @@ def _rescalable(spec: RunSpec, task: Task) -> None:
 
 
 def check_swap(spec: RunSpec, normalizer: str) -> None:
-    """Raises ``BadValue`` where a normalizer (none from an empty text) is to stand in a model that has no attention."""
+    """Raise ``BadValue`` where a normalizer (empty: none) is to be put into a model without attention."""
     if normalizer and not spec.model.attention:
         raise BadValue(f"a model without attention (model.attention=no) has no normalizer to swap for {normalizer}.")
 
@@ -316,5 +316,5 @@ def _drawable(spec: RunSpec, task: Task) -> None:
 
 @cache
 def _published(task: Task, length: int, shift: tuple[tuple[str, float], ...]) -> None:
-    """Raises ``BadValue`` where there are no published prompts; drawn once a process, since every variant asks."""
+    """Raise ``BadValue`` without published prompts; cached per process, since every variant asks."""
     task.published(length, **dict(shift))

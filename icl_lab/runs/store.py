@@ -21,7 +21,7 @@ GRID = "grid.csv"
 
 @dataclass(frozen=True)
 class Store:
-    """A results folder, and the archive, if any, that stands in for runs which it does not hold."""
+    """A results folder, with an optional archive for runs that it does not hold."""
 
     root: Path
     archive: Archive | None = None
@@ -142,7 +142,7 @@ def by_rule(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def seed_in(files: RunFiles) -> int:
-    """Return the seed that stands in a run's grid; raises ``RunFailed`` where there is none."""
+    """Return the seed recorded in a run's grid; raises ``RunFailed`` where there is none."""
     if GRID not in files:
         raise RunFailed(f"{files.path} does not say its seed: it is not called seed-K, and holds no {GRID}.")
     try:

@@ -1,4 +1,4 @@
-"""The folder of a study: named by what was asked of which runs, so that no study is written over another.
+"""The folder of a study: named by the question and the runs, so that no study overwrites another.
 
 ``study.json`` in the folder says what made it: the kind of study, its options, its runs, the command and the commit.
 """
@@ -49,7 +49,7 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, label: str, run: Run) -> "Member":
-        """Returns a run as it stands in a record, under this label."""
+        """Return a run as a record names it, under this label."""
         spec = run.spec
         return cls(label, spec.task, spec.attn, spec.preset, spec.hash, run.seed, run.swap)
 
@@ -200,9 +200,9 @@ def folders(root: Path, option: str) -> list[Path]:
 
 
 def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
-    """Returns the stored runs of a study, one group of seeds a label; raises ``RunFailed`` with those that are missing.
+    """Return the stored runs of a study, one group of seeds per label; raises ``RunFailed`` with the missing ones.
 
-    Runs are found by what they are (task, normalizer, hash of the specification, seed), not by a path.
+    Runs are found by task, normalizer, hash of the specification and seed, not by a path.
     """
     unreadable: list[str] = []
     stored = store.runs(unreadable.append)
@@ -242,16 +242,16 @@ def check_file(path: Path) -> None:
 
 
 def as_written(path: Path, record: StudyRecord) -> bool:
-    """True if a file is what the record beside it names; of what no record names nobody can tell."""
+    """True unless a file differs from the record of its folder; a file that no record names counts as unchanged."""
     names = {path.name, path.name.removesuffix(PACKED)} & set(record.files)
     return all(_sum(path, packed=path.name != name) == record.files[name] for name in names)
 
 
 def verified(folder: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
-    """Yields the files of a study, compressed or not, once each is known to be what its record was written with.
+    """Yield the files of a study, compressed or not, once each is known to match its record.
 
     Numbers always, and of the others those that are there and whose names end in one of the ``kinds``. Raises
-    ``RunFailed`` at the first that is not as written, where one with numbers is missing, and where there is no record.
+    ``RunFailed`` at the first that is not as written, where one with numbers is missing, and without a record.
     """
     study = read(folder)
     if study is None:

@@ -33,9 +33,9 @@ def training_cell(task: Task, spec: RunSpec) -> dict[str, float]:
 
 
 def left_out(grid: Grid, task: Task, spec: RunSpec) -> str:
-    """Returns which training conditions the grid has no cell of, in words; nothing where it has one.
+    """Return which training conditions the grid has no cell of, in words; nothing where it has one.
 
-    Such a model is measured under a shift only: what it errs there does not say whether it has learned its task.
+    Such a model is measured under a shift only: its error there does not say whether it has learned its task.
     """
     cell = task.pinned(training_cell(task, spec))
     lacking = {axis: value for axis, value in cell.items() if value not in grid.values(axis)}
@@ -50,7 +50,7 @@ def home(grid: Grid, task: Task, spec: RunSpec) -> str:
 
 
 def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
-    """Returns the headline metric as a small table, and its value in training conditions beside the references."""
+    """Return the headline metric as a small table, and its value in training conditions, with the references."""
     here = training_cell(task, spec)
     ours = shown_cells(grid, task, here)
     rows, columns = task.heat_map
@@ -148,12 +148,12 @@ def normalized_error(values: Mapping[str, float], name: str, task: Task) -> floa
 
 
 def has_learned(normalized: Sequence[float]) -> bool:
-    """True if the median of normalized errors over training seeds is below ``GATE``; what is no number is not."""
+    """True if the median of normalized errors over training seeds is below ``GATE``; False for NaN."""
     return _middle(normalized) < GATE
 
 
 def _middle(normalized: Sequence[float]) -> float:
-    """The median, a seed whose error is no number counted as the worst."""
+    """The median; a seed whose error is NaN counts as the worst."""
     return statistics.median([math.inf if math.isnan(error) else error for error in normalized])
 
 

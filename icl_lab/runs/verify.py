@@ -32,7 +32,7 @@ class Verification:
 
     @property
     def changes(self) -> list[str]:
-        """Parts and files that were another version when the run was made, in words; that is no damage."""
+        """Sentences on parts and files that have changed since the run; such changes are not damage."""
         whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
         return list(environment.changed_parts(self.run.spec, self.run.folder)) if whole and self.run else []
 
@@ -44,10 +44,10 @@ class Verification:
 
 
 def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:
-    """Yields what is known of every run, study and archive in a results folder, or of the one run or study in it.
+    """Yield the state of every run, study and archive in a results folder, or of the one run or study in it.
 
     ``no manifest``: a run that was written before there were manifests; of it, rows are held against its specification
-    and cells against the errors of their prompts, and no more can be told.
+    and cells against the errors of their prompts, and nothing else can be checked.
     """
     if seed_of(folder) is not None:
         yield from _run(folder)

@@ -220,10 +220,10 @@ class Images(Digits):
     Paper: after Dosovitskiy et al. 2021, arXiv 2010.11929
 
     As ``digits``, with the user's images: ``folder`` has a folder of .png or .jpeg files for each class, of which one
-    in five is held out, or is an .npz file of ``x_train``, ``y_train``, ``x_test`` and ``y_test``, images (n h w) or (n
-    h w c), the usual form of CIFAR-10. Files are turned as their EXIF orientation says. Without ``folder`` the images
-    are those of ``digits``. ``sha`` is the hash of the files, so that runs of two versions of a folder are never mixed:
-    it is filled in.
+    in five is held out, or is an .npz file of ``x_train``, ``y_train``, ``x_test`` and ``y_test``, images (n h w) or
+    (n h w c), the usual form of CIFAR-10. Files are turned as their EXIF orientation says. Without ``folder`` the
+    images are those of ``digits``. ``sha`` is the hash of the files, so that runs of two versions of a folder are never
+    mixed: it is filled in.
     """
 
     folder: str = ""
