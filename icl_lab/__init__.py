@@ -6,8 +6,8 @@ From Python and notebooks (``docs/python.md``)::
     run = icl.sweep("linear", "ssa", preset="smoke")
     study = icl.compare("linear", ["softmax", "ssa"], preset="smoke", seeds=3)
 
-What is named in ``__all__`` is the public interface, and each analysis is a function of its name beside it
-(``icl.boundary(run)``). Everything else may change with any version.
+The public interface is ``__all__``, and each analysis as a function of its name (``icl.boundary(run)``). Everything
+else may change with any version.
 
 Letters mean axes, everywhere the same:
 

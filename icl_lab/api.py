@@ -59,7 +59,7 @@ def sweep(
 ) -> Run | Runs:
     """Train a normalizer on a task and test it over every shift: ``icl-lab sweep``, in the same results folder.
 
-    What is finished is read, and what was interrupted goes on from its checkpoint. ``settings`` are those of ``--set``,
+    Finished runs are read, and interrupted ones continue from their checkpoints. ``settings`` are those of ``--set``,
     as texts or as a mapping, and ``draws``: ``"paper"`` for the published test set. ``seeds=3`` asks for the training
     seeds 0 to 2 and returns them all, ``seeds=[4]`` for that one; several normalizers are returned under one another.
     ``swap`` tests the trained model with another normalizer in it. Ctrl-C keeps a checkpoint, and raises
@@ -93,7 +93,7 @@ def compare(
     baseline: str = "softmax",
     where: Where = HERE,
 ) -> "Study":
-    """Compare normalizers, paired over training seeds, and train what is missing: ``icl-lab compare``.
+    """Compare normalizers, paired over training seeds, and train missing runs: ``icl-lab compare``.
 
     Raises ``LabError`` with the line that the command line prints.
 
@@ -121,10 +121,10 @@ def compare(
 def analyse(
     question: str, runs: Asked | Sequence[str] | str = (), *, seeds: int = 1, where: Where = HERE, **options: object
 ) -> "Answer":
-    """Ask trained models the question of an analysis, as the command of that name does; trains what is missing.
+    """Ask trained models the question of an analysis, as the command of that name does, and train missing runs.
 
-    ``options`` are the analysis' own. One that asks normalizers without a model (``theory``) takes their names in the
-    place of runs, and ``seeds``. The answer is written beside the runs unless ``where`` names a results folder.
+    ``options`` are the analysis' own. One that asks normalizers without a model (``theory``) takes their names instead
+    of runs, and ``seeds``. The answer is written to the folder of the runs unless ``where`` names a results folder.
 
     Raises ``LabError`` with the line that the command line prints.
 
@@ -190,9 +190,9 @@ def experiment(
     overlay: bool = False,
     where: Where = HERE,
 ) -> "ExperimentReport":
-    """Do a published table or figure again: train what is missing, and write ours beside the printed numbers.
+    """Do a published table or figure again: train missing runs, and compare ours with the printed numbers.
 
-    ``variants`` are those to do beside the baseline, by default all; ``overlay`` shows rows of doubtful columns a
+    ``variants`` are those to run besides the baseline, by default all; ``overlay`` shows rows of doubtful columns a
     second time, moved, and says so. The files of experiments are in ``where.experiments``.
     """
     from icl_lab.launch.experiment import carry_out, chosen
@@ -256,7 +256,7 @@ def find(name: Folder, seed: int | None = None, *, where: Where = HERE) -> Run:
 
     It is looked for in the results folder and in the repository's evidence, by default seed 0. ``name`` may also be the
     folder of a run, such as ``icl-lab publish`` writes, which has its seed. Warns where the code of the run's parts is
-    another one now. Raises ``UnknownName`` with what is there.
+    another one now. Raises ``UnknownName`` with the stored names.
     """
     return _found(name, seed, where)
 
@@ -265,7 +265,7 @@ def find(name: Folder, seed: int | None = None, *, where: Where = HERE) -> Run:
 def load(name: Folder, seed: int | None = None, *, where: Where = HERE) -> GPT2:
     """Return a trained model by the name or the folder of its run (see ``find``), as a torch module.
 
-    Raises ``UnknownName`` where there is no such run, and ``RunFailed`` where its weights are not kept.
+    Raises ``UnknownName`` for an unknown run, and ``RunFailed`` where its weights are not kept.
     """
     return _found(name, seed, where).model
 
@@ -278,7 +278,7 @@ def list_tasks() -> pd.DataFrame:
 
 @checked
 def list_rules() -> pd.DataFrame:
-    """Return the normalizers that stand in the place of softmax, then the wrappers around one (``ssa+reweight``).
+    """Return the normalizers that replace softmax, then the wrappers around one (``ssa+reweight``).
 
     >>> import icl_lab as icl
     >>> icl.list_rules().loc["softmax", "formula"]
@@ -317,10 +317,10 @@ def list_runs(*, where: Where = HERE) -> pd.DataFrame:
 
 @checked
 def cells(*, where: Where = HERE) -> pd.DataFrame:
-    """Return every cell of every finished run, one's own and the repository's, in one table: ``icl-lab export --all``.
+    """Return every cell of every finished run, the user's and the repository's, in one table: ``icl-lab export --all``.
 
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
-    train_settings and test_settings (what is not as in the preset, empty where all is), all axes (NaN where a task has
+    train_settings and test_settings (those that differ from the preset, else empty), all axes (NaN where a task has
     none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
     different models: filter on them, or group by them. Warns of each run whose parts have other code now.
     """
@@ -333,19 +333,19 @@ def cells(*, where: Where = HERE) -> pd.DataFrame:
 
 @checked
 def rule(name: str) -> Callable[[Part], Part]:
-    """Announce a normalizer of one's own, as ``icl_lab.normalizers.registry.add``; a cell may be executed again."""
+    """Register a normalizer from outside, as ``icl_lab.normalizers.registry.add``; a cell may be executed again."""
     return normalizers.registry.add(name)
 
 
 @checked
 def task(name: str) -> Callable[[Part], Part]:
-    """Announce a task of one's own, as ``icl_lab.tasks.registry.add`` does; a cell may be executed again."""
+    """Register a task from outside, as ``icl_lab.tasks.registry.add`` does; a cell may be executed again."""
     return tasks.registry.add(name)
 
 
 @checked
 def analysis(name: str) -> Callable[[Part], Part]:
-    """Announce an analysis of one's own, as ``icl_lab.analyses.registry.add`` does."""
+    """Register an analysis from outside, as ``icl_lab.analyses.registry.add`` does."""
     return analyses.registry.add(name)
 
 
@@ -353,7 +353,7 @@ def analysis(name: str) -> Callable[[Part], Part]:
 def export(table: pd.DataFrame, kind: str = "latex", to: Folder | None = None) -> str:
     """Return a table as ``latex`` (with the rules of booktabs), ``markdown`` or ``csv``, or write it to a file.
 
-    ``parquet`` is no text and wants a file. Raises ``LabError`` on another kind.
+    ``parquet`` is binary and needs a file. Raises ``LabError`` on another kind.
 
     >>> import icl_lab as icl, pandas
     >>> print(icl.export(pandas.DataFrame({"normalizer": ["ssa"], "error": [0.5]}), "markdown"), end="")

@@ -71,7 +71,7 @@ def parts(what: str) -> list[str]:
 
 
 def source(paper: str) -> str:
-    """Return the arXiv numbers of a source, with what is read there; a source without them as it is.
+    """Return the arXiv numbers of a source, with the sections cited; a source without them unchanged.
 
     >>> source("Naim et al. 2025, arXiv 2508.14685, Eq. 2 and Table 1; Garg et al. 2022, arXiv 2208.01066 (dim=20)")
     '2508.14685, Eq. 2 and Table 1; 2208.01066 (dim=20)'

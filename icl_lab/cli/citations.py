@@ -24,7 +24,7 @@ class Citation:
 
     @property
     def bibtex(self) -> str:
-        """An entry with what is known of it: authors where they are named, else the title."""
+        """A BibTeX entry with the known fields: authors where they are named, else the title."""
         named = re.sub(r" et al\.$", " and others", self.words).replace(" & ", " and ").replace(", ", " and ")
         people = self.words in ALONE or named != self.words
         field = f"author = {{{named}}}" if people else f"title = {{{self.words}}}"

@@ -1,4 +1,4 @@
-"""The command to type next: spelled as the program was started, with what was asked for this time."""
+"""The command to type next, spelled as the program was started, with the options of this call."""
 
 import os
 import shlex
@@ -49,7 +49,7 @@ def option(parameter: click.Parameter) -> str:
 
 
 def as_words(parameter: click.Parameter, value: str) -> list[str]:
-    """Return an option or argument with a value as it is typed; of a flag, the name that stands for the value."""
+    """Return an option or argument with a value as it is typed; of a flag, the name that has the value."""
     if isinstance(parameter, click.Argument):
         return [value]
     if isinstance(parameter, click.Option) and parameter.is_flag:

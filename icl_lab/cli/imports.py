@@ -21,9 +21,9 @@ HELP_IMPORT = (
 
 
 def named(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the words without ``--import X`` and ``--import=X``, and each X after those of the environment.
+    """Return the words without ``--import X`` and ``--import=X``, and each X after those of the environment.
 
-    Words after ``--`` stay as they are. Raises ``UsageError`` where ``--import`` names nothing, or a word is no text.
+    Words after ``--`` stay as they are. Raises ``UsageError`` where ``--import`` names nothing, or a word is not text.
     """
     check_words(words)
     imports = [name.strip() for name in os.environ.get(outside.VARIABLE, "").split(",") if name.strip()]
@@ -59,7 +59,7 @@ class Menu(click.Group):
     """The commands of this package, and one for each analysis that was imported or is an installed entry point."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Reads the words of a command line; raises ``UsageError`` on one that is no text."""
+        """Read the words of a command line; raises ``UsageError`` on one that is not text."""
         check_words(args)
         return super().parse_args(context, args)
 

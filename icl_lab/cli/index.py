@@ -31,8 +31,8 @@ def pages(root: Path) -> list[Path]:
 def fill(text: str, root: Path = Path()) -> str:
     """Return a page with the lines between each pair of index marks written anew.
 
-    ``root`` is the repository: claims are judged from its ``results`` and ``experiments``. Raises ``UnknownName`` on a
-    mark that asks for what is not there.
+    ``root`` is the repository: claims are judged from its ``results`` and ``experiments``. Raises ``UnknownName`` on an
+    unknown mark.
     """
 
     def write(match: re.Match[str]) -> str:
@@ -119,5 +119,5 @@ def _analyses() -> list[str]:
 
 
 def _committed(root: Path) -> Store:
-    """The repository's evidence and studies, whatever runs of his own a user has beside them."""
+    """The repository's evidence and studies, without runs of the user."""
     return Store(root / "results" / "runs-of-nobody", Archive(root / "results" / "evidence"))

@@ -43,7 +43,7 @@ def commands() -> Iterator[Command]:
 
 
 def analyses() -> Iterator[Command]:
-    """Yield the command of each analysis that lies in the package."""
+    """Yield the command of each analysis in the package."""
     for module in pkgutil.iter_modules([str(ROOT / "analyses")]):
         path = ROOT / "analyses" / module.name
         for node in _parsed(path / "__init__.py" if module.ispkg else path.with_suffix(".py")):

@@ -46,7 +46,7 @@ def of_group(group: str, own: type[Where] = Where) -> dict[str, Decorator]:
 
 
 def _of_field(field: "dataclasses.Field[Any]", hint: Any) -> Decorator:
-    """The option of a field: by its type, its default and what it says of itself."""
+    """The click option of a field, from its type, default and metadata."""
     about, name = field.metadata, f"--{field.name.replace('_', '-')}"
     if hint is bool:
         return click.option(name, is_flag=True, help=about["help"])

@@ -14,10 +14,10 @@ from icl_lab.runs.summary import attention_words, bound_words, unlearned
 
 
 def listing(store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = silent) -> Iterator[str]:
-    """Yields the lines for ``list runs``: two specifications of one preset differ in what stands at the end.
+    """Yield the lines for ``list runs``: specifications of one preset differ in the end of the line.
 
-    ``say`` is told of folders that cannot be read. With ``long`` a line per seed follows: the bound of its answers,
-    the statistics of attention at the last step, and whether it has learned nothing.
+    ``say`` reports folders that cannot be read. With ``long`` a line per seed follows: the bound of its answers, the
+    statistics of attention at the last step, and whether it has learned nothing.
     """
     found: dict[str, list[Run]] = {}
     for run in store.runs(say):
@@ -38,7 +38,7 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False, tick
 
 
 def unlearned_words(run: Run) -> str:
-    """Reason why a run counts as not learned; empty where it counts as learned, and where nothing tells."""
+    """Reason why a run counts as not learned; empty where it counts as learned, or where that is unknown."""
     try:
         return unlearned([run.grid()], tasks.build(run.spec.task), run.spec) if run.finished else ""
     except RunFailed:

@@ -20,7 +20,7 @@ NOISE = "Its errors elsewhere then say nothing of the normalizer: more steps (--
 
 
 def show(run: Run, already: bool, brief: bool = False) -> None:
-    """Prints the grid, the error in training conditions beside the references, and the paths; ``brief``: one line."""
+    """Print the grid, errors of model and references in training conditions, and the paths; ``brief``: one line."""
     task, place, verb = tasks.build(run.spec.task), run.place, "there already" if already else "wrote"
     if brief:
         grid = run.grid()
@@ -36,7 +36,7 @@ def show(run: Run, already: bool, brief: bool = False) -> None:
 
 
 def close(runs: Sequence[Run]) -> None:
-    """Prints what several seeds of a normalizer have in common, what was not learned, and what could be done next."""
+    """Print means over the seeds of each normalizer, warnings of unlearned tasks, and the next command."""
     task, rules = tasks.build(runs[0].spec.task), by_rule(runs)
     for name, seeds in rules.items():
         if len(seeds) > 1:
@@ -53,9 +53,9 @@ def close(runs: Sequence[Run]) -> None:
 
 
 def warn(runs: Sequence[Run]) -> list[str]:
-    """Says which normalizers have learned nothing: whoever compares them compares noise.
+    """Warn of normalizers that have learned nothing: comparing them compares noise.
 
-    Returns those whose answers are no finite numbers, even in training conditions.
+    Returns those whose answers are not finite even in training conditions.
     """
     broken = []
     for name, seeds in by_rule(runs).items():
@@ -82,7 +82,7 @@ def _check(name: str) -> str:
 
 
 def tell_repeat(runs: Sequence[Run]) -> None:
-    """Puts the user's own runs beside the repository's runs of the same specification and seed, where there are any."""
+    """Compare the user's runs with the repository's runs of the same specification and seed, where they exist."""
     archive = Archive.find()
     if archive is None:
         return

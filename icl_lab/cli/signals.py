@@ -29,7 +29,7 @@ def catch_signals() -> Callable[[], bool]:
 
 
 def _silence(screens: Sequence[int]) -> None:
-    """Lets what is still said to a terminal go nowhere: one that was closed takes nothing more."""
+    """Redirect further output to the null device, since the terminal was closed."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in screens:
         os.dup2(nowhere, number)

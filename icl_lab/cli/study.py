@@ -14,9 +14,9 @@ from icl_lab.runs.study_folder import StudyRecord
 
 
 def begin(kind: str, options: Mapping[str, Any], name: str, where: Where) -> tuple[StudyRecord, Path]:
-    """Returns record and folder of a study, by default ``name`` and its hash.
+    """Return record and folder of a study, by default ``name`` and its hash.
 
-    Raises ``BadValue`` where another study stands in that folder.
+    Raises ``BadValue`` where that folder holds another study.
     """
     record = StudyRecord.of(kind, options, {}, where.reporter.command)
     chosen = where.name or f"{name}-{record.hash}"

@@ -1,4 +1,4 @@
-"""``experiment --until-decided``: the loop that tells what was decided on the way."""
+"""``experiment --until-decided``: the loop, which reports each decision."""
 
 import math
 import time

@@ -23,7 +23,7 @@ NO_TEXT = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, bytes that a
 
 
 def check_words(words: Iterable[str]) -> None:
-    """Raises ``UsageError`` on a word that is no text of one line, or longer than any that is meant."""
+    """Raise ``UsageError`` on a word that is not one line of text, or has more than ``LONGEST_WORD`` characters."""
     for word in words:
         if len(word) > LONGEST_WORD:
             raise click.UsageError(
@@ -100,7 +100,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # no generic type bef
         self.kind, self.least, self.most, self.empty = kind, least, most, empty
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuses the list as a whole, and says what is meant."""
+        """Parse the list; one bad element refuses it as a whole."""
         text = str(value)
         if isinstance(value, tuple) or (self.empty and not text):
             return value or ()

@@ -7,7 +7,7 @@ WHOLE = "whole"
 
 
 def ablations(spec: RunSpec, settings: tuple[str, ...] = ()) -> dict[str, RunSpec]:
-    """Returns the specification as it is, and with one part less; names say what is left or gone.
+    """Return the specification as it is, and with one part less; names say which part is left or removed.
 
     An MLP alone sees one token at a time, so it cannot learn in context: it should fail. Attention alone is said to be
     comparable to the whole (arXiv 2508.14685, Table 6, rows 2Al32AH and 12Al8AH).

@@ -23,8 +23,8 @@ Sample = tuple[Sequence[float], Sequence[Hashable]]  # an effect for each seed, 
 def correlation(samples: Iterable[Sample]) -> float:
     """Intraclass correlation of seeds within a block, over the effects of many claims; 0 where they show none.
 
-    Formula: the r at which sum R is expected to be what it is; R = sum_j n_j (m_j - m)^2 / sum_i (x_i - m)^2 of each
-    claim, the share of the variance of its seeds that lies between the means m_j of blocks of n_j seeds
+    Formula: the r at which the expectation of sum R equals its value, R = sum_j n_j (m_j - m)^2 / sum_i (x_i - m)^2 of
+    each claim, the share of the variance of its seeds that lies between the means m_j of blocks of n_j seeds
 
     A claim counts where it has two blocks or more and one of them two seeds or more; NaN where none does. The shares
     that are expected are means over normal draws, the same for every call.

@@ -1,4 +1,4 @@
-"""Comparisons that are shown together, with p values corrected for being so many."""
+"""Comparisons that are shown together, with p values corrected for multiple comparisons."""
 
 import math
 from collections.abc import Iterable, Mapping

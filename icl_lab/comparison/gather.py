@@ -55,10 +55,10 @@ def publish(
     tick: Tick = silent,
     show: Callable[[str], object] = lambda text: None,
 ) -> tuple[str, list[str]]:
-    """Writes table, tidy comparison, figures and page, and then the record of the study, which seals them.
+    """Write table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    ``tick`` is told of the progress, and ``show`` the table, before figures are drawn: that takes longest. Returns the
-    table as text and the names of the files.
+    ``tick`` is called with the progress, and ``show`` with the table before figures are drawn: those take longest.
+    Returns the table as text and the names of the files.
     """
     from icl_lab.comparison import page
     from icl_lab.comparison.study import compare, tidy

@@ -1,4 +1,4 @@
-"""Numbers as a caller gave them: what is none, or not finite, is a ``BadValue`` that says where it stands."""
+"""Validation of arrays from callers: ``BadValue`` names the position of an entry that is not a finite number."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

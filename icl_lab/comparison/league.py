@@ -1,7 +1,7 @@
-"""Many normalizers over many tasks: errors as skill, ranks with intervals, and what is missing.
+"""Many normalizers over many tasks: errors as skill, ranks with intervals, and missing cells.
 
-Errors of two tasks cannot be averaged. Skill can be set side by side: 0 is the task's best trivial reference, 1 its
-best reference of all, in the same cell (a skill score, Murphy 1988). Ranks within a task use no scale at all.
+Errors of two tasks cannot be averaged. Skill can be compared: 0 is the task's best trivial reference, 1 its best
+reference of all, in the same cell (a skill score, Murphy 1988). Ranks within a task use no scale at all.
 """
 
 import math

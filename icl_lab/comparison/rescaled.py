@@ -1,4 +1,4 @@
-"""The baseline's models asked with rescaled prompts: a line beside every comparison, to be beaten."""
+"""The baseline's models asked with rescaled prompts: an extra line in every comparison, to be beaten."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ def runs_of(runs: Sequence[Run]) -> list[Run]:
 
 
 def _elsewhere(run: Run) -> Run:
-    """The same with the copy of its own that the archive may hold, in the place of that of the plain run."""
+    """The same with the archive's copy of it, if any, instead of that of the plain run."""
     return replace(run, copy=replace(run.copy, key=run.key) if isinstance(run.copy, ArchivedRun) else None)
 
 

@@ -52,7 +52,7 @@ class Look:
 
 
 def looks(seeds: int) -> list[tuple[int, float]]:
-    """Returns the looks that so many seeds allow: the seeds of each, and the error that it may spend."""
+    """Return the looks that this number of seeds allows: the seeds of each, and the error that it may spend."""
     return [(count, share * ERROR) for count, share in SPENT.items() if count <= seeds]
 
 
@@ -65,14 +65,13 @@ def look(
     inflation: Callable[[int], float] = lambda seeds: 1.0,
     span: float = math.inf,
 ) -> Look:
-    """Compares two quantities, one number a training seed each, paired by position, at the last look they allow.
+    """Compare two quantities, one number per training seed each, paired by position, at the last look they allow.
 
-    ``noise`` returns for the first so many seeds how far the effect hangs on their test prompts, where that is known,
-    ``inflation`` a factor on the standard error over seeds, for seeds that are correlated. ``resolution`` is the
-    smallest step that a rate can take, one prompt in those that it was measured on: the deviation over seeds is taken
-    to be no smaller, since rates that are the same in every seed (no error in 256 prompts) need not be the same in
-    truth. The interval ends at -span and span, beyond which no difference lies. With one or two seeds there is an
-    effect, but no interval.
+    ``noise`` maps a number of seeds to the effect's error from their test prompts, where that is known, ``inflation`` a
+    factor on the standard error over seeds, for seeds that are correlated. ``resolution`` is the smallest step that a
+    rate can take, one prompt in those that it was measured on: the deviation over seeds is taken to be no smaller,
+    since rates that are the same in every seed (no error in 256 prompts) need not be the same in truth. The interval
+    ends at -span and span, beyond which no difference lies. With one or two seeds there is an effect, but no interval.
     """
     allowed = looks(len(left))
     if not allowed:
@@ -164,7 +163,7 @@ def settles(
     seeds: int,
     prompts_error: tuple[float, float],
 ) -> NDArray[np.bool_]:
-    """True if a look at so many seeds settles a claim, for effects and standard errors of one claim or of many, (..).
+    """True if a look at this number of seeds decides a claim, for effects and standard errors of claims, (..).
 
     ``prompts_error`` is the standard error of the test prompts below and above; NaN (unknown) counts as none.
     """

@@ -81,7 +81,7 @@ class Effect:
 
     @cached_property
     def p(self) -> float:
-        """The p value of the interval: at confidence 1 - p it would just touch 0; NaN where there is no interval.
+        """The p value of the interval: at confidence 1 - p it would just touch 0; NaN without an interval.
 
         Below 0.05 exactly where the 95 % interval excludes 0, up to the rounding of floats (twelve digits of p). Of
         seeds alone it is ``p_t``; with one seed, or seeds that differ by the same amount, it is that of the prompts.
@@ -101,9 +101,9 @@ class Effect:
         return float(effect), float(low), float(high)
 
     def clipped(self, span: float) -> "Effect":
-        """Ends the interval at -span and span, beyond which no difference lies: 1 of two rates.
+        """End the interval at -span and span, beyond which no difference lies: 1 of two rates.
 
-        A direction, and a size within a margin below the span, are told as before.
+        Tests of direction, and of a size within a margin below the span, are unchanged.
         """
         return replace(self, low=max(self.low, -span), high=min(self.high, span)) if self.low < self.high else self
 
@@ -144,7 +144,7 @@ def within(effect: Effect, margin: float) -> bool:
     """True if the effect is shown to be smaller than a margin, on its own scale: two one-sided tests, each at 5 %.
 
     Formula: the 90 % interval lies inside -margin .. margin
-    Source: Schuirmann 1987. False where there is no interval. ``MARGIN`` has the margins that are used here.
+    Source: Schuirmann 1987. False without an interval. ``MARGIN`` has the margins that are used here.
     """
     require(margin > 0, "a margin must be above 0", margin)
     low, high = effect.interval(0.9)
@@ -197,8 +197,8 @@ def paired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio", confidence: f
 def resampled(errors: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Array:
     """Means over the prompts and over resamples of them, (.. prompts) -> (1 + resamples ..), the plain means first.
 
-    All rows share each resample, so that what is computed from several of them (a difference, an area) is paired. Where
-    several prompts share a function, a prompt here is a function.
+    All rows share each resample, so that quantities computed from several of them (a difference, an area) are paired.
+    Where several prompts share a function, a prompt here is a function.
     """
     x = np.asarray(errors, dtype=float)
     prompts = x.shape[-1]

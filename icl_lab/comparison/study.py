@@ -162,7 +162,7 @@ class PairedGrids:
         return {where: sum(self.values(rule, cell)) / self.seeds for where, cell in self._plane().items()}
 
     def lost(self, rule: str) -> set[tuple[float, float]]:
-        """The places of that map where a seed has answers that are no finite numbers."""
+        """The cells of that map where a seed has answers that are not finite."""
         found = set[tuple[float, float]]()
         for grid in self.grids[rule]:
             found |= lost(grid, self.task, self.training)
@@ -200,8 +200,8 @@ class PairedGrids:
     def overalls(self) -> Family:
         """Every normalizer against the baseline by the declared summary, whose cell is empty.
 
-        A family of its own: the summary was declared before anything was trained, so that it is one question a
-        normalizer, however many cells stand beside it.
+        A separate family: the summary was declared before anything was trained, so that it is one question per
+        normalizer, however many cells are compared.
         """
         return Family.of((rule, {}, self.overall(rule, self.baseline)) for rule in self.others)
 
@@ -217,7 +217,7 @@ class PairedGrids:
         }
 
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
-        """Adds what hangs on the prompts, for one cell or for the summary of a line of cells."""
+        """Add the variance over test prompts, for one cell or for the summary of a line of cells."""
         # Intervals that include the prompts for some normalizers and not for others could not be compared.
         if not self.errors or not all(errors.keeps(cells) for each in self.errors.values() for errors in each):
             return found

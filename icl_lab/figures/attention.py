@@ -79,7 +79,7 @@ def over_image(
     title: str,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draws one query's weights (l h rows columns) on the patches of an image (h w c) over it; the image beside them.
+    """Draw one query's weights (l h rows columns) on the patches of an image (h w c) over it, next to the image.
 
     One colour scale for all.
     """

@@ -15,9 +15,9 @@ WIDE, NARROW = 9.6, 4.0  # inches: a page's column, and a telephone
 
 
 def finish(axes: Axes, log: str, base: int = 2) -> None:
-    """Gives a panel its grid and ticks; ``log`` names the axes that are logarithmic, across to this base.
+    """Give a panel its grid and ticks; ``log`` names the axes that are logarithmic, across to this base.
 
-    To be called last: ticks hang on what is drawn.
+    To be called last: ticks depend on the drawn data.
     """
     if "x" in log:
         axes.set_xscale("log", base=base)
@@ -68,7 +68,7 @@ def wrapped(text: str, inches: float, size: float = 10) -> str:
 
 
 def sheet(width: float, height: float, title: str = "", size: float = 10) -> Figure:
-    """Returns an empty figure of so many inches; its title, if it has one, is no wider than it."""
+    """Return an empty figure, size in inches; its title, if any, is wrapped to its width."""
     figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
     if title:
         figure.suptitle(wrapped(title, width - 0.2, size), fontsize=size)
@@ -76,7 +76,7 @@ def sheet(width: float, height: float, title: str = "", size: float = 10) -> Fig
 
 
 def laid_out(figure: FigureBase, count: int, across: int, **shared: Any) -> list[Axes]:
-    """Returns so many panels of a figure, ``across`` of them in a row."""
+    """Return ``count`` panels of a figure, ``across`` of them in a row."""
     found = list(figure.subplots(max(1, -(-count // across)), across, squeeze=False, **shared).flat)
     for axes in found[count:]:
         axes.remove()
@@ -84,7 +84,7 @@ def laid_out(figure: FigureBase, count: int, across: int, **shared: Any) -> list
 
 
 def legend(figure: Figure, axes: Axes, below: bool = True, size: float = 8, columns: int = 0) -> None:
-    """Names the lines of a panel beside the figure, or below it in as many columns as fit, or are asked for."""
+    """Draw a legend to the right of the figure, or below it in ``columns`` columns (0: the number that fits)."""
     handles, names = axes.get_legend_handles_labels()
     widest = (max(map(len, names), default=1) + 8) * 0.6 * size / 72  # inches, with the line before a name
     columns = columns or max(1, min(len(names), int(figure.get_figwidth() // widest)))
@@ -100,7 +100,7 @@ def constant(values: Sequence[float] | np.ndarray) -> float | None:
 
 
 def remark(axes: Axes, words: str) -> None:
-    """Writes a sentence into a panel that has nothing to show but what it says."""
+    """Write a sentence into an empty panel."""
     axes.text(0.5, 0.5, words, ha="center", va="center", color="0.4", fontsize=8, transform=axes.transAxes)
 
 

@@ -103,7 +103,7 @@ def write_numbers(
     size: float | None = None,
     write: Callable[[float], str] = short,
 ) -> None:
-    """Writes each number into its cell, in ink that can be read there, as ``short`` does unless told otherwise."""
+    """Write each number into its cell, in ink that can be read there, by default as ``short`` does."""
     size = size or (7.5 if values.shape[1] <= 12 else 6)
     for (y, x), value in np.ndenumerate(values):
         if math.isfinite(value):

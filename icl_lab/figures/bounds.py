@@ -18,7 +18,7 @@ Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or r
 
 @dataclass(frozen=True)
 class BoundPanel:
-    """One function: each normalizer's seeds as lines of (true value, answer), and what was detected on them.
+    """One function: each normalizer's seeds as lines of (true value, answer), with detected bounds.
 
     ``onsets`` and ``bounds`` hold one number a seed and side, signed as the true value and as the answer.
     """
@@ -70,9 +70,9 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
 
 
 def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, words: tuple[str, str]) -> Figure:
-    """Draw the largest answers B against the bound C, a dot a model, and errors over the spread of functions.
+    """Draw the largest answers B against the bound C, one dot per model, and errors over the spread of functions.
 
-    ``sizes`` holds the models of each size, by label and seed. Left: those of all sizes, told apart by their marks.
+    ``sizes`` holds the models of each size, by label and seed. Left: those of all sizes, distinguished by markers.
     Right: geometric means over seeds of the models of the last size; shaded are errors below the floor of the lowest
     bound. ``words`` name the spread and the error.
     """
@@ -114,7 +114,7 @@ def law(
     printed: Mapping[str, Dot] | None = None,
     error: str = "",
 ) -> Figure:
-    """Draw C against the largest training label; with a ``floor``, beside it the error far from training against C.
+    """Draw C against the largest training label; with a ``floor``, also the error far from training against C.
 
     Left: the line on which C is the largest label. Right: shaded are errors below the ``floor``, pairs (C, least error
     of a model with that C). ``marks`` holds the marker of each kind. Stars: printed rows, by their legend.

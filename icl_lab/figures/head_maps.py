@@ -1,4 +1,4 @@
-"""One number of every head, layer by layer: a row a head, a column a condition."""
+"""One number of every head, layer by layer: one row per head, one column per condition."""
 
 from collections.abc import Mapping, Sequence
 

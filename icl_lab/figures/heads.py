@@ -86,7 +86,7 @@ def _lines(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, 
 
 
 def _dots(axes: Axes, rules: Mapping[str, Sequence[Line]], looks: Mapping[str, Style]) -> None:
-    """The values of each normalizer at the one place, in order, in a column of its own."""
+    """A sorted dot plot of each normalizer's values, one column per normalizer."""
     for column, (rule, lines) in enumerate(rules.items()):
         look, values = looks[rule], np.sort(_values({rule: lines}))
         across = column + np.linspace(-0.35, 0.35, len(values)) if len(values) > 1 else [column]
@@ -101,6 +101,6 @@ def _values(rules: Mapping[str, Sequence[Line]]) -> list[float]:
 
 
 def _percentiles(values: np.ndarray, wanted: Sequence[float]) -> list[list[float]]:
-    """Percentiles of each column over what is known of it; NaN where nothing is."""
+    """Percentiles of the finite values of each column; NaN without any."""
     known = [column[np.isfinite(column)] for column in values.T]
     return [[float(np.percentile(column, at)) if len(column) else float("nan") for column in known] for at in wanted]

@@ -25,10 +25,10 @@ def matrix(
     title: str,
     unclear: Mapping[str, Collection[Cell]],
 ) -> Figure:
-    """Draws a panel for each part: normalizers down, tasks across, skill as colour from 0 to 1 and as number.
+    """Draw a panel for each part: normalizers down, tasks across, skill as colour from 0 to 1 and as number.
 
-    Cells that are missing are crossed; those in ``unclear`` (not told from the baseline) are hatched. Panels of many
-    tasks stand above one another.
+    Cells that are missing are crossed; those in ``unclear`` (inconclusive against the baseline) are hatched. Panels of
+    many tasks stand above one another.
     """
     down = len(panels) if len(tasks) > ABREAST else 1
     across = 1 if down > 1 else len(panels)

@@ -1,4 +1,4 @@
-"""Numbers along one axis: normalizers beside their references."""
+"""Numbers along one axis: normalizers and their references."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def rivals(
 def _references(
     axes: Axes, where: Sequence[float], references: Mapping[str, Sequence[float]], shown: Sequence[float], log: bool
 ) -> dict[str, float]:
-    """Draws references beside the numbers that are ``shown``, on an axis that spans decades; returns their last values.
+    """Draw references of the ``shown`` numbers, on an axis that spans decades; return their last values.
 
     One far below every normalizer (least squares: rounding) would squeeze what there is to see, and is left out.
     """
@@ -129,7 +129,7 @@ def disturbance(
 
 
 def _name_ends(axes: Axes, ends: Mapping[str, float], where: float, size: float) -> None:
-    """Writes the names of references beside the ends of their lines, once the scale of the axes stands."""
+    """Write the names of references at the ends of their lines, once the scale of the axes is fixed."""
     for height, words in _together(ends, axes):
         axes.annotate(
             words, (where, height), (5, 0), textcoords="offset points", fontsize=size, color="0.4", va="center"
@@ -137,9 +137,9 @@ def _name_ends(axes: Axes, ends: Mapping[str, float], where: float, size: float)
 
 
 def _together(ends: Mapping[str, float], axes: Axes) -> list[tuple[float, str]]:
-    """Joins the names of lines that end at about the same height, so that none is written over another.
+    """Join the names of lines that end at about the same height, so that none is written over another.
 
-    Names stand in the order of the ends, the highest above, at their middle.
+    Names are in the order of the ends, the highest above, at their middle.
     """
     log = axes.get_yscale() == "log"
     turn, back = (lambda y: float(np.log10(max(y, 1e-12))), lambda y: 10.0**y) if log else (float, float)

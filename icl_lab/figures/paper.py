@@ -1,4 +1,4 @@
-"""Figures for print: the width of a column, letters that can be read there, and no meaning that hangs on colour alone.
+"""Figures for print: the width of a column, letters that can be read there, and no meaning in colour alone.
 
 One column is 3.25 inches wide and two are 6.75, as in most two-column proceedings. Lines differ by dash and marker as
 well as by colour, and bars by hatching, so that a grey copy says the same; maps are even in lightness (viridis) or
@@ -55,7 +55,7 @@ def wanted() -> bool:
 
 
 def drawn(draw: Callable[[float], Figure], style: str, columns: int = 0) -> Figure:
-    """Draws a figure that is told its width: for a screen, or for ``columns`` of paper (two unless said)."""
+    """Draw a figure of a given width: for a screen, or for ``columns`` of paper (two unless said)."""
     width = _width(style, columns or 2)
     return styled(draw(width or WIDE), style, columns or 2)
 
@@ -93,7 +93,7 @@ def _width(style: str, columns: int) -> float:
 
 
 def _tell_apart(panels: Sequence[Axes], figure: Figure) -> None:
-    """Gives each named colour of lines a dash and a marker of its own, in legends too, and of bars a hatching."""
+    """Give each named colour of lines a distinct dash and marker, in legends too, and of bars a hatching."""
     legends = [legend for legend in (*figure.legends, *(axes.get_legend() for axes in panels)) if legend is not None]
     handles = [handle for legend in legends for handle in legend.legend_handles]
     lines = [line for axes in panels for line in axes.lines if _is_curve(line)]
@@ -122,7 +122,7 @@ def _restyle(line: Line2D, place: int, marked: bool) -> None:
 
 
 def _is_curve(line: Line2D) -> bool:
-    """True if a line shows numbers by a solid colour; what is grey, or dashed already, is told apart without it."""
+    """True if a line shows numbers by a solid colour; grey or dashed lines are distinct without it."""
     red, green, blue = (int(_color(line)[at : at + 2], 16) for at in (1, 3, 5))
     x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
     straight = len(x) < 2 or np.ptp(x) == 0 or (len(x) == 2 and np.ptp(y) == 0)

@@ -26,7 +26,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Panel:
-    """One question asked of every normalizer, with the references that stand beside them."""
+    """One quantity of every normalizer, with the references."""
 
     dots: Mapping[str, Dot]
     references: Mapping[str, float]
@@ -91,10 +91,10 @@ def forest(
     ratio: bool,
     width: float = WIDE,
 ) -> Figure:
-    """Draws each normalizer's effect against the baseline with its interval, sorted, its number as text at the right.
+    """Draw each normalizer's effect against the baseline with its interval, sorted, its number as text at the right.
 
-    ``rows`` holds the dot and the words beside it; with ``ratio`` the dots are ratios, and 1 is no effect. Hollow: not
-    clear. Left of the line a normalizer errs less than the baseline.
+    ``rows`` holds the dot and its label; with ``ratio`` the dots are ratios, and 1 means no effect. Hollow: not clear.
+    Left of the line a normalizer errs less than the baseline.
     """
     none = 1.0 if ratio else 0.0
     order = sorted(rows, key=lambda rule: rows[rule][0].middle)

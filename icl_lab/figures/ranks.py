@@ -20,9 +20,9 @@ def needles(
     *,
     title: str,
 ) -> Figure:
-    """Draw ranked scores of heads, a line a normalizer, below a panel a normalizer of ranked trials and ends.
+    """Draw ranked scores of heads, one line per normalizer; below, one panel per normalizer of ranked trials and ends.
 
-    Of many trials every so-and-so-many-th is shown, the same share of each normalizer.
+    Many trials are thinned at regular steps, the same share of each normalizer.
     """
     rows = -(-len(trials) // 3)
     figure = sheet(WIDE, 3.2 + 2.1 * rows, title)

@@ -123,10 +123,10 @@ def families(
     label: str,
     beside: str,
 ) -> Figure:
-    """Draws each group of ``attn`` in a row of panels (grid, axis, logarithmic axes), its legend at the end of the row.
+    """Draw each group of ``attn`` in a row of panels (grid, axis, logarithmic axes), its legend at the end of the row.
 
-    ``beside`` is the normalizer that stands in every panel, in grey. What is in no group comes last, as ``others``;
-    normalizers whose lines cannot be told apart share one entry.
+    The normalizer ``beside`` is in every panel, in grey. Those in no group come last, as ``others``; normalizers with
+    indistinguishable lines share one entry.
     """
     known = {rule for group in groups.values() for rule in group}
     others = [rule for rule in panels[0][0].values("attn") if rule not in known]

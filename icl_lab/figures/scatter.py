@@ -22,9 +22,9 @@ class Scale(NamedTuple):
 
 
 def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale], *, title: str) -> Figure:
-    """Draws each normalizer with its intervals, a panel for every two scores; hollow where one seed has no interval.
+    """Draw each normalizer with its intervals, one panel per pair of scores; hollow where one seed has no interval.
 
-    Panels stand in a triangle, with the names of the normalizers in the empty corner.
+    Panels form a triangle, with the names of the normalizers in the empty corner.
     """
     first, second, *more = scales
     rows, columns = [second, *more], [first, *reversed(more)]

@@ -17,7 +17,7 @@ LEFT, RIGHT = -1.0, 1.0  # what a panel shows; a bar that goes on says so by an 
 def bars(
     panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], parts: Sequence[str], *, title: str, label: str
 ) -> Figure:
-    """Draw a panel a model and a bar a part: its mean over seeds, each seed as a dot, the number beside it.
+    """Draw one panel per model, one bar per part: its mean over seeds as a number, each seed as a dot.
 
     ``panels`` holds, for each model and each of two keys of the legend, the values of the seeds by part; a part that a
     model does not have is empty. Bars are cut at -1, and an arrow before the number says so.

@@ -1,9 +1,9 @@
-"""One look a normalizer: its colour, dash and marker are the same in every figure, whatever stands beside it.
+"""One style per normalizer: its colour, dash and marker are the same in every figure.
 
 Normalizers of one family share a hue and differ in lightness. A normalizer with options, a swapped or re-weighted one,
 and any name that begins with a normalizer's (a variant of an experiment) are shades of that normalizer, dashed; those
-of softmax, whose black has no shades to tell apart, have hues of their own. A name that is not listed gets a look from
-its hash. Only where two names of one figure would have colours that are hard to tell apart, or two variants of one
+of softmax, whose black has no shades to tell apart, have other hues. A name that is not listed gets a look from its
+hash. Only where two names of one figure would have colours that are hard to tell apart, or two variants of one
 normalizer the same dash, does the later one in the alphabet move on.
 """
 
@@ -129,7 +129,7 @@ def _spare(name: str) -> list[str]:
 
 
 def _dashes(name: str) -> Sequence[Dash]:
-    """The dashes that a name may have, its own first: normalizers are solid, what is made of them is not."""
+    """The dashes that a name may have, its preferred one first: normalizers are solid, variants of them are not."""
     if name in KNOWN or _base(name) not in KNOWN:
         return DASHES[:1]
     start = _number(name) % (len(DASHES) - 1)

@@ -1,1 +1,1 @@
-"""The commands, by what they are about: a function that ``click.command`` decorates is in the menu."""
+"""The commands, one file per subject: a function that ``click.command`` decorates is in the menu."""

@@ -74,7 +74,7 @@ def _publish(page: Path, text: str) -> None:
 @click.command()
 @results_option
 def doctor(results: Path) -> None:
-    """Say what this machine offers: versions, device, extras and what they lack, disk."""
+    """Report on this machine: versions, device, extras with missing packages, disk."""
     device = environment.device("auto")
     out(f"icl-lab   {__version__}, commit {environment.commit()}")
     out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
@@ -97,7 +97,7 @@ def doctor(results: Path) -> None:
 @results_option
 @gathered
 def card(places: tuple[Path, ...], beside: bool, where: Where) -> None:
-    """Describe trained models: what each is, what it was measured to do, how to load it; RUN is a run's folder."""
+    """Describe trained models: specification, measurements, how to load them; RUN is a run's folder."""
     store = where.store()
     for run in [store.at(place) for place in places]:
         text = cards.text(run)

@@ -82,7 +82,7 @@ def add(
 ) -> None:
     """Take finished runs in, by their folders; without a RUN all finished ones of the results folder.
 
-    They become a new part beside the others. Errors of single prompts are kept where a claim reads them.
+    They become a new part of the archive. Errors of single prompts are kept where a claim reads them.
     """
     store, archive = Store(results), Archive.find() or Archive(PLACE)
     runs = [store.at(place) for place in places] or [

@@ -1,4 +1,4 @@
-"""Commands about parts of one's own."""
+"""Commands for plugins."""
 
 import sys
 

@@ -61,7 +61,7 @@ def functions(where: Where) -> None:
 @threads_option
 @gathered
 def costs(lengths: tuple[int, ...], attns: tuple[str, ...], pairs: int, where: Where) -> None:
-    """Count operations as the poster does, and measure time and memory of each normalizer beside softmax."""
+    """Count operations as the poster does, and measure time and memory of each normalizer against softmax."""
     costs_of.check(lengths)
     here = where.torch_device()
     attns = tuple(map(normalizers.canonical, attns))

@@ -56,7 +56,7 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 @name_option
 @gathered
 def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
-    """Compare normalizers, paired over training seeds; trains what is missing."""
+    """Compare normalizers, paired over training seeds, and train missing runs."""
     from icl_lab.cli.show import warn
 
     seeds = len(plan.seeds)

@@ -24,7 +24,7 @@ def verify(folder: Path) -> None:
 
 
 def _report_damage(found: list[Verification], folder: Path) -> list[Verification]:
-    """Prints what is in a folder and what of it is damaged, and returns that."""
+    """Print the contents of a folder, and return the damaged ones."""
     if not found:
         raise BadValue(f"{folder} holds no run, no study and no evidence.")
     for line in table(found):

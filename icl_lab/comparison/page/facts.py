@@ -66,7 +66,7 @@ def setup(study: PairedGrids, spec: RunSpec, facts: Mapping[str, Sequence[Facts]
 
 
 def formulas(study: PairedGrids, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str, str]]:
-    """Returns (name, what it is, formula) of every normalizer and wrapper in the study, each once, without options."""
+    """Return (name, description, formula) of every normalizer and wrapper in the study, each once, without options."""
     chosen = [rule for group in facts.values() for fact in group for rule in (fact.spec.attn, fact.swap) if rule]
     entries = {
         entry.name: entry for registry in (normalizers.registry, normalizers.wrappers) for entry in registry.entries()

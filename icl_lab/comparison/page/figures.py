@@ -34,7 +34,7 @@ class Picture:
 
     @cached_property
     def wide(self) -> Figure:
-        """For a desk, and for the files beside the page."""
+        """The figure for wide screens, and for the files of the page."""
         return self.draw(WIDE)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The page of a comparison: one file without anything beside it, readable at any width and in both colour schemes."""
+"""The page of a comparison: one self-contained file, readable at any width and in both colour schemes."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def html(
     facts: Mapping[str, Sequence[Facts]] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns one self-contained page: no file beside it, no request to anywhere, readable on a phone.
+    """Return one self-contained page: no further files, no requests, readable on a phone.
 
     ``files`` are offered as downloads, by name, as they are.
     """

@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A further table under a heading of its own, with notes below it, and ``reading``, which only a page has."""
+    """A further table under a heading, with notes below it, and ``reading``, which only a page has."""
 
     title: str
     table: Table

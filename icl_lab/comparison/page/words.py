@@ -169,13 +169,13 @@ def measure(study: PairedGrids) -> str:
 
 
 def conditions(study: PairedGrids, spec: RunSpec) -> str:
-    """Says in one sentence what was measured, where and how often."""
+    """A sentence on metric, cell, seeds, preset and baseline."""
     seeds = f"{study.seeds} training seed{'s' * (study.seeds > 1)}"
     return f"{metric_words(study)}, {fixed(study)}; {seeds}, preset {spec.preset}, baseline {study.baseline}."
 
 
 def along(study: PairedGrids) -> str:
-    """The axis along which normalizers are set beside each other."""
+    """The axis along which normalizers are compared."""
     return study.task.line_axis
 
 
