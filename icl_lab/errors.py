@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one line each, saying what was asked and what exists."""
+"""Errors that a user can act on: one line each, with the request and the existing choices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ class Undefined(KeyError):
 
 
 class UnknownName(LabError):
-    """A name that nothing is registered under; the message lists what is, or says ``where`` it came from."""
+    """A name that nothing is registered under; the message lists known names, or says ``where`` it came from."""
 
     def __init__(self, kind: str, name: str, names: Iterable[str], where: str = "") -> None:
         known = sorted(names)
@@ -55,7 +55,7 @@ class RunFailed(LabError):
 
 
 class Diverged(RunFailed):
-    """A training whose loss was no finite number; ``history`` holds what is known of the steps before that."""
+    """A training whose loss was not finite; ``history`` holds the steps before that."""
 
     def __init__(self, message: str, history: Sequence[Mapping[str, float]] = ()) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class Stopped(LabError):
 
 
 class Unfinished(RunFailed):
-    """Runs of a study that are left to other shards, or to a call that is no dry run; ``folder`` was not written."""
+    """Runs of a study that are left to other shards, or to a call without ``--dry-run``; ``folder`` was not written."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"{folder} is not written: its runs are not all finished.")
@@ -86,7 +86,7 @@ def first_line(error: BaseException) -> str:
 
 
 def brief(text: str, most: int = 2000) -> str:
-    """Returns each line of a complaint with its middle left out where what was asked makes it endless.
+    """Return each line of a complaint with its middle left out where the request makes it endless.
 
     >>> brief("No task is called 'xxxxxxxxxxxxxxxxxxxx'.", 24)
     "No task is called ... x'."

@@ -20,9 +20,9 @@ PACKED = ".xz"  # ends the name of a large table that is kept compressed
 
 
 def publish(path: Path, data: bytes) -> None:
-    """Writes a file so that nobody ever sees a part of it: beside its place, to the disk, then moved.
+    """Write a file atomically: to a temporary file in its folder, synchronised, then renamed.
 
-    What is no regular file (``/dev/null``, a pipe) is written into, and stays what it is.
+    Devices and pipes (``/dev/null``) are written into directly.
     """
     if special(path):
         path.write_bytes(data)
@@ -45,7 +45,7 @@ def publish(path: Path, data: bytes) -> None:
 
 
 def special(path: Path) -> bool:
-    """True if a path is a device, a pipe or a socket, or stands for one in ``/dev`` as ``/dev/stdout`` does."""
+    """True if a path is a device, a pipe or a socket, or an alias of one in ``/dev``, as ``/dev/stdout``."""
     return (path.exists() and not path.is_file()) or path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
 
 
@@ -65,9 +65,9 @@ def staging(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_stale(parent: Path, prefix: str) -> None:
-    """Removes temporary files and folders under a prefix whose writers are gone.
+    """Remove temporary files and folders under a prefix whose writers are gone.
 
-    A writer holds a lock on what it writes, which the system takes from it when it ends, however it ends.
+    A writer locks its temporary file; the system releases the lock when the writer ends, however it ends.
     """
     if os.name != "posix":
         return
@@ -84,7 +84,7 @@ def remove_stale(parent: Path, prefix: str) -> None:
 
 
 def _locked(number: int) -> bool:
-    """Locks an open file or folder for this process; False where another one holds it, or where there are no locks."""
+    """Lock an open file or folder for this process; False where another one holds it, or without file locks."""
     if os.name != "posix":
         return False
     import fcntl
@@ -153,7 +153,7 @@ def present(path: Path) -> Path | None:
 def encoded(
     files: Mapping[str, str | bytes], figures: Mapping[str, "Figure"], kinds: Sequence[str] = KINDS
 ) -> dict[str, bytes]:
-    """Returns files and figures as what is written: a file for each kind of each figure, and for print where asked."""
+    """Return files and figures as bytes: a file for each kind of each figure, and for print where asked."""
     from icl_lab.figures import paper
     from icl_lab.figures.base import encode
 
@@ -165,9 +165,9 @@ def encoded(
 
 
 def publish_folder(folder: Path, files: Mapping[str, str | bytes], figures: Mapping[str, "Figure"]) -> list[str]:
-    """Writes files and figures, and returns their names in order.
+    """Write files and figures, and return their names in order.
 
-    All are written beside their places first and moved there together, so that a full disk changes nothing. Raises
+    All are written to a temporary folder first and moved together, so that a full disk changes nothing. Raises
     ``RunFailed`` where the folder cannot be written.
     """
     data = encoded(files, figures)
@@ -182,10 +182,10 @@ def publish_folder(folder: Path, files: Mapping[str, str | bytes], figures: Mapp
 
 
 def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str] = ()) -> None:
-    """Puts a folder of these files in the place of the one that is there, in one step.
+    """Replace a folder by one with these files, in one step.
 
-    Of what is there, files called ``ours`` go, and all others stay. Whoever calls this holds the folder against others
-    who would. Raises ``RunFailed`` where it cannot be written; then all is as it was.
+    Existing files named in ``ours`` are removed, and all others stay. The caller must hold the folder's lock. Raises
+    ``RunFailed`` where it cannot be written; then all is as it was.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def restore_folder(folder: Path) -> None:
 
 
 def cut_short(folder: Path) -> bool:
-    """True if the replacement of a folder was cut short, so that what was there lies aside."""
+    """True if the replacement of a folder was interrupted, so that the old one is still set aside."""
     return _before(folder).exists()
 
 

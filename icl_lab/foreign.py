@@ -1,7 +1,7 @@
-"""Files from elsewhere: bounds on what is read of them, and names that stay inside a folder.
+"""Files from elsewhere: bounds on their size, and names that stay inside a folder.
 
-A checksum beside a file says that it arrived whole, not who wrote it. So a file is a regular one of bounded size, its
-text is of bounded nesting before a parser sees it, and a name that it gives is one plain word before a path is made.
+A checksum of a file says that it arrived whole, not who wrote it. So a file is a regular one of bounded size, its text
+is of bounded nesting before a parser sees it, and a name that it gives is one plain word before a path is made.
 """
 
 import errno

@@ -234,7 +234,7 @@ def frame_html(frame: pd.DataFrame, most: int = 12) -> str:
 
 
 def model_name(grid: Grid) -> str:
-    """The one predictor of a run's grid that is no reference: the normalizer, or ``rule->swapped rule``."""
+    """The one predictor of a run's grid that is not a reference: the normalizer, or ``rule->swapped rule``."""
     (name,) = (name for name in grid.values("attn") if not name.startswith("reference:"))
     return str(name)
 

@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
 
 def places(keys: Iterable[str]) -> Iterator[tuple[str, Place]]:
-    """Yields those keys that name a learned number, each with what it names.
+    """Yield the keys of learned parameters, each with its name, layer and head.
 
     >>> [(key, *place) for key, place in places(["step", "loss", "s 0.1"])]
     [('s 0.1', 's', 0, 1)]

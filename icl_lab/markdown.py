@@ -10,7 +10,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    r"""Returns a text from outside as it can stand in a terminal, a page and a table; lines and tabs are kept.
+    r"""Return a text from outside, safe in a terminal, a page and a table; lines and tabs are kept.
 
     >>> printable("\x1b[31mred\n")
     '\ufffd[31mred\n'

@@ -1,4 +1,4 @@
-"""Progress as a function that is called with a stage, how many steps of how many are done, and what is done now."""
+"""Progress as a function that is called with a stage, how many steps of how many are done, and the current item."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -14,9 +14,9 @@ def silent(stage: str, done: int, total: int, note: str) -> None:
 def counted(
     items: Sequence[Item], stage: str, tick: Tick, name: Callable[[Item], str] = lambda item: ""
 ) -> Iterator[Item]:
-    """Yield each item and tell ``tick`` how many are done; ``name`` is what is said of the one that is done now.
+    """Yield each item and report to ``tick`` how many are done; ``name`` describes the current one.
 
-    Of no items nothing is told.
+    Without items ``tick`` is not called.
     """
     for done, item in enumerate(items):
         tick(stage, done, len(items), name(item))

@@ -35,7 +35,7 @@ class PairRescaling:
 
     Formula: s = max(1, sqrt(mean over i <= first of v_i^2)), v the labels (or all numbers of the inputs); v / s is read
 
-    Answers are multiplied by the scale of labels. A scale that is no finite number is taken as 1.
+    Answers are multiplied by the scale of labels. A scale that is not finite is taken as 1.
     """
 
     part: Rescale

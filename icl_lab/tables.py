@@ -27,7 +27,7 @@ NUMBERS = re.compile(r"[+-]?(inf|nan|\.?\d([\d\s.,%*±×()\[\]+-]|e[+-]?\d|sd )*
 
 
 def csv_cell(cell: object) -> object:
-    """Returns a cell as it can stand in a CSV file; spreadsheets compute what begins as a formula, so that is marked.
+    """Return a cell, safe in a CSV file; spreadsheets execute formulas, so their beginnings are marked.
 
     >>> csv_cell("=cmd()!A1"), csv_cell("-0.3"), csv_cell("-x"), csv_cell(-1)
     ("'=cmd()!A1", '-0.3', "'-x", -1)
@@ -91,7 +91,7 @@ def typed(frame: pd.DataFrame, kind: str) -> bytes:
 
 
 def stored(place: Path) -> dict[str, Path]:
-    """Returns the tables of a study's or a run's folder, or a single file, by name; ``table`` is what was printed.
+    """Return the tables of a study's or a run's folder, or a single file, by name; ``table`` is the printed one.
 
     Raises ``BadValue`` where there is none.
     """

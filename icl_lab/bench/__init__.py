@@ -1,6 +1,6 @@
 """Speed as ratios within one run, against what a user would run instead and against the machine's own limit.
 
-A busy machine is slow now and then, for everybody alike. So what is compared runs in turns, A B A B ..., and only the
+A busy machine is slow now and then, for everybody alike. So compared cases run in turns, A B A B ..., and only the
 quotients of neighbours are believed: their median, and their range. On CUDA nothing of this has been measured yet.
 """
 

@@ -45,7 +45,7 @@ def memory(bench: Bench) -> Iterator[Measurement]:
 def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
     """The bytes that ``work`` takes at its height, above what there was before; never below 1.
 
-    A GPU counts what is in use; of a CPU it is the high-water mark of resident memory, which sees what a fused kernel
+    On a GPU it is allocated memory; on a CPU the high-water mark of resident memory, which sees what a fused kernel
     needs inside itself, in a fresh process: freed memory that this one kept would not be counted.
     """
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Rows of the bench: what is timed in turns, and its numbers as lines, CSV and JSON."""
+"""Rows of the bench: timing in turns, and numbers as lines, CSV and JSON."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ KEY = ("device", "part", "case", "against", "unit")  # columns that say what a r
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number: ``ratio`` of a case to what it is held against, in words of ``unit``, from ``count`` pairs.
+    """One number: ``ratio`` of a case to ``against``, in words of ``unit``, from ``count`` pairs.
 
     ``low`` and ``high`` are the ends of its range, ``seconds`` the median time of the case itself; each is NaN where
     there is none. ``bound`` is ``>=`` where the number is only a lower bound.
@@ -79,9 +79,9 @@ class Bench:
         return self.row(case, against, statistics.median(found), unit, **(ends | more))
 
     def alternate(self, *jobs: Callable[[], object], most: int = 10**6, warm: bool = True) -> list[list[float]]:
-        """Does the jobs in turns, A B A B ..., at most so many times, and returns the seconds of each, a list a job.
+        """Run the jobs in turns, A B A B ..., ``most`` times at most, and return the seconds, one list per job.
 
-        With ``warm`` each is done once before, which does not count: the first time pays for what is built once.
+        With ``warm`` each is done once before, which does not count: the first time includes set-up costs.
         """
         for job in jobs if warm else ():
             job()
@@ -90,7 +90,7 @@ class Bench:
 
 
 def child(*words: str) -> str:
-    """Runs Python on ``words`` in a process of its own that finds this very package; returns its standard output.
+    """Run Python on ``words`` in a separate process that imports this very package; return its standard output.
 
     Raises ``RunFailed`` with the last line of its complaint.
     """
@@ -114,12 +114,12 @@ def line(row: Measurement) -> str:
 
 
 def as_json(rows: Sequence[Measurement]) -> str:
-    """Returns a list of objects, one a row; null where there is no number."""
+    """Return a list of objects, one per row; null for missing numbers."""
     return json.dumps([_fields(row) for row in rows], indent=1)
 
 
 def as_csv(rows: Sequence[Measurement]) -> str:
-    """Returns one line a row under a line of names; empty where there is no number."""
+    """Return one line per row under a line of names; empty for missing numbers."""
     return typed(frame_of(map(_fields, rows), COLUMNS), "csv").decode()
 
 

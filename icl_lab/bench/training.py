@@ -153,7 +153,7 @@ def operations(model: ModelSpec, spec: TokenSpec, batch: int, tokens: int, answe
 
     Formula: n = b t tokens, m = b a answers, d the width, l layers, w numbers in a token, c in an answer, k keys a row:
     forward 2 n w d + l (8 n d^2 + 4 n k d) + 16 d^2 ((l - 1) n + m) + 2 m d c; backward twice as many, for the weights
-    and for what was read, but for the read-in, whose input wants no gradient
+    and for the inputs, but for the read-in, whose input wants no gradient
 
     k = t is the whole square of scores; a causal row needs (t + 1) / 2 keys in the mean. The last block's MLP reads the
     answers only. What else a step does (norms, softmax, gelu, Adam, scores that a fused kernel computes again) counts

@@ -4,8 +4,8 @@
     results/evidence/<part>/             tables of some runs (see ``tables.py``), and weights of few
     results/evidence/README.md           what each column means
 
-A part is never rewritten: runs that are added are a part of their own, named ``<number>-<checksum>``. Where two parts
-hold a run, the later one counts. A run is named as its folder is, ``<task>/<attn>/<preset>-<hash>/seed-<k>``.
+A part is never rewritten: runs that are added form a new part, named ``<number>-<checksum>``. Where two parts hold a
+run, the later one counts. A run is named as its folder is, ``<task>/<attn>/<preset>-<hash>/seed-<k>``.
 """
 
 import json
@@ -134,10 +134,10 @@ class Archive:
 
     @classmethod
     def find(cls) -> "Archive | None":
-        """Returns the evidence that is there: of ``ICL_LAB_EVIDENCE``, of this folder, or of the package's checkout.
+        """Return the evidence that is there: of ``ICL_LAB_EVIDENCE``, of this folder, or of the package's checkout.
 
-        None where there is none, as beside an installed package, or where the variable is empty. Raises ``BadValue``
-        where the variable names no folder.
+        None where there is none, as for an installed package, or where the variable is empty. Raises ``BadValue`` where
+        the variable names no folder.
         """
         named = os.environ.get(VARIABLE)
         if named is not None:
@@ -151,7 +151,7 @@ class Archive:
     def parts(self) -> tuple[ArchivePart, ...]:
         """The parts that the index names, in the order in which they were added.
 
-        Raises ``RunFailed`` where the index is missing beside parts, damaged or edited.
+        Raises ``RunFailed`` where parts have no index, or it is damaged or edited.
         """
         return _index(self.root).parts
 
@@ -232,7 +232,7 @@ class Archive:
         ]
 
     def _write_part(self, runs: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Writes a part beside its place, moves it there and names it in the index, in this order."""
+        """Write a part to a temporary folder, move it to its place and add it to the index, in this order."""
         from icl_lab.evidence.tables import content_of, encoded, rows_of
 
         weights = {_weights(key): files[WEIGHTS] for key, files in runs.items() if WEIGHTS in files}
@@ -324,7 +324,7 @@ def _read_index(path: Path, *state: int) -> _Index:
 
 
 def _check_names(path: Path, parts: Iterable[ArchivePart]) -> None:
-    """Raises ``RunFailed`` where an index names what is no part, run, seed or file of an archive."""
+    """Raise ``RunFailed`` where an index has an invalid name of a part, run, seed or file."""
     for part in parts:
         wrong = [] if foreign.is_plain(part.name) else [part.name]
         wrong += [spec for spec in part.runs if not foreign.is_key(f"{spec}/seed-0")]
@@ -395,7 +395,7 @@ def _checked(path: Path, file: PartFile) -> bytes:
 
 
 def _tables(root: Path, part: ArchivePart) -> "Tables":
-    """Tables of a part, each read once a process: what was read has the checksum that the index names."""
+    """Tables of a part, each read once per process, with the checksum that the index names."""
     return _read_tables(root, part.name, part.content)
 
 

@@ -183,7 +183,7 @@ class Tables:
         return ("\n".join([",".join([*WHO, *axes, *WHAT]), *lines]) + "\n").encode()
 
     def _references(self, test: str, axes: tuple[str, ...]) -> list[tuple[int, str, str]]:
-        """Row, name and numbers of each cell of a reference: those of one test stand in grids of hundreds of runs."""
+        """Row, name and numbers of each cell of a reference; hundreds of grids share those of one test."""
         if (test, axes) not in self._shared:
             table = self.table("references")
             cells = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
@@ -217,9 +217,9 @@ class Tables:
 
 
 def _table(name: str, data: bytes, rows: int) -> pa.Table:
-    """A table of Parquet with its own columns and so many rows; raises ``ValueError`` where it is another.
+    """A Parquet table; raises ``ValueError`` if it has other columns or not ``rows`` rows.
 
-    A page is decompressed whole before one row of it is there, and its header, which pyarrow (26) neither shows nor
+    A page is decompressed whole before one row of it can be read, and its header, which pyarrow (26) neither shows nor
     bounds, may announce up to 2 GiB whatever the footer says: so much a file from elsewhere can take for a moment.
     """
     file = pq.ParquetFile(pa.BufferReader(data))
@@ -253,7 +253,7 @@ def _sizes(footer: pq.FileMetaData) -> Iterator[tuple[str, int]]:
 
 
 def _is_file(name: str) -> bool:
-    """True if a run may have a file of this name in its tables: of its own, or of a test with another normalizer."""
+    """True if the tables of a run, or of its test with another normalizer, may have a file of this name."""
     place, _, base = name.rpartition("/")
     if place:
         return place.startswith("swap-") and foreign.is_plain(place) and base in (GRID, ERRORS)

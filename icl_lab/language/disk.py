@@ -1,4 +1,4 @@
-"""A language model on disk: where its files lie, what it is called, and what tells it from another."""
+"""A language model on disk: paths of its files, its name, and its identity."""
 
 import hashlib
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class OnDisk:
 
     @property
     def more(self) -> dict[str, Any]:
-        """Arguments of ``from_pretrained`` beside the folder."""
+        """Arguments of ``from_pretrained`` besides the folder."""
         return {"gguf_file": self.place.name} if self.packed else {}
 
     @property

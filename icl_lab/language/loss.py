@@ -16,7 +16,7 @@ Tick = Callable[[int, int], object]
 def losses(language: LanguageModel, windows: Tensor, tick: Tick = lambda done, total: None) -> Tensor:
     """Windows (b t+1) of tokens -> the cross-entropy of each token but the first in nats, (b t).
 
-    An answer that is no finite number has an infinite loss.
+    An answer that is not finite has an infinite loss.
     """
     found = []
     for piece in torch.split(windows, together(language, windows.shape[1])):

@@ -52,7 +52,7 @@ class LanguageModel:
         return found
 
     def check_length(self, tokens: int) -> None:
-        """Raises ``BadValue`` where it has no places for so many tokens."""
+        """Raise ``BadValue`` where ``tokens`` exceeds its context length."""
         if self.limit is not None and tokens > self.limit:
             raise BadValue(f"{self.name} has places for {self.limit:,} tokens, got {tokens:,}.")
 
@@ -71,9 +71,9 @@ class LanguageModel:
 
     @contextmanager
     def ruled(self, attn: str, train_tokens: int) -> Iterator[None]:
-        """The normalizer stands in every attention layer within.
+        """Put the normalizer into every attention layer within the context.
 
-        The one that the model was saved with stands there before and after, with what it has learned.
+        The one that the model was saved with is there before and after, with its learned parameters.
         """
         from icl_lab.transformers import folder, placing
 
@@ -95,9 +95,9 @@ class LanguageModel:
 
 
 def read(place: str, device: torch.device) -> LanguageModel:
-    """Reads a causal model from disk in single precision; nothing is fetched.
+    """Read a causal model from disk in single precision; nothing is fetched.
 
-    Raises ``BadValue`` where there is none, it is no causal model, or weights or the tokenizer are missing.
+    Raises ``BadValue`` where there is none, it is not a causal model, or weights or the tokenizer are missing.
     """
     try:
         import transformers

@@ -115,7 +115,7 @@ class Attention(nn.Module):
     def _of_scores(self, z: Tensor, q: Tensor, k: Tensor, visible: Tensor, x: Tensor) -> Tensor:
         """Weights that the normalizer gives to scores z (b h t t): those of a query of zeros, z being added.
 
-        Raises ``BadValue`` for a normalizer whose weights are made of more than scores, which a small example tells.
+        Raises ``BadValue`` for a normalizer whose weights depend on more than scores, tested on a small example.
         """
         weights = self.rule.weights
         if self.rule.takes_bias:

@@ -50,8 +50,9 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``read_in=scaled`` rescales the prompts before they are read, in training and in tests, as ``test.rescale`` does in
     tests alone (labels or inputs, by task: see ``icl_lab/rescale.py``).
 
-    ``read_in_start`` multiplies the read-in's weights at the start, and so the size of a token beside its position.
-    ``read_out_start`` multiplies those of the read-out, and so the bound C at the start (``GPT2.answer_bound``).
+    ``read_in_start`` multiplies the read-in's weights at the start, and so the size of a token relative to its
+    position. ``read_out_start`` multiplies those of the read-out, and so the bound C at the start
+    (``GPT2.answer_bound``).
     """
 
     layers: Annotated[int, Meta(ge=1, le=1000)] = 2
@@ -121,7 +122,7 @@ class GPT2(nn.Module):
     As ``GPT2Model`` of Hugging Face transformers: gelu_new, final layer norm, weights N(0, 0.02), residual projections
     N(0, 0.02 / sqrt(2 layers)), biases 0, no dropout. The read-in and read-out start as ``torch.nn.Linear`` does, as in
     the published code. With ``roles=tagged`` the read-in adds a learned vector for each role (x, y), which otherwise
-    only the position tells apart.
+    only the position distinguishes.
     """
 
     def __init__(self, spec: ModelSpec, reading: TokenSpec, attn: str, rng: torch.Generator) -> None:
@@ -195,7 +196,7 @@ class GPT2(nn.Module):
         only: Sequence[str] = ("*",),
         gradients: bool = False,
     ) -> Trace:
-        """Returns the activations of a forward pass by name, with those in ``patch`` replaced.
+        """Return the activations of a forward pass by name, with those in ``patch`` replaced.
 
         ``prompt`` is a ``Prompt`` or its tokens, (b t w) or (b t) whole numbers. ``patch`` maps a name to a tensor of
         the activation's shape, or to a function that is handed a copy of it and returns such a tensor; all that is
@@ -204,7 +205,7 @@ class GPT2(nn.Module):
         graph, for ``torch.autograd.grad``.
 
         Where prompts are rescaled, the activations are those of the pass over the rescaled tokens, and answers before
-        the scale is known do not hang on them.
+        the scale is known do not depend on them.
 
         Raises ``BadValue`` for a prompt or a patch that does not fit, and ``UnknownName`` for a name that is none.
 

@@ -19,9 +19,9 @@ PLACES = 10_000_000  # more than the longest prompts have tokens
 class Positions(nn.Module, ABC):
     """A position code acts on the residual stream, on queries and keys, on scores, or not at all.
 
-    With ``random=r`` the t tokens of a prompt stand at t places drawn from the first r, in order: afresh at each step
-    of training, and once for each length when tested. So a model meets far places while its prompts are short
-    (Ruoss et al. 2023, arXiv 2305.16843).
+    With ``random=r`` the t tokens of a prompt have t positions drawn from the first r, in order: afresh at each step of
+    training, and once for each length when tested. So a model meets far places while its prompts are short (Ruoss et
+    al. 2023, arXiv 2305.16843).
     """
 
     limit: int | None = None  # the most tokens it can tell apart
@@ -30,7 +30,7 @@ class Positions(nn.Module, ABC):
     prefix_consistent: bool = True  # whether a token's code is the same however long the prompt goes on
 
     def where(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
-        """Returns the places (t) of the tokens of a prompt, ascending; those of a test where there is no ``rng``."""
+        """Return the positions (t) of the tokens of a prompt, ascending; those of a test without ``rng``."""
         if not self.random:
             return torch.arange(t, device=device)
         drawn = torch.randperm(self.random, generator=rng or stream(0, "places", t))[:t]
@@ -190,10 +190,10 @@ class Relative(Positions):
 
 @registry.add("alibi")
 class ALiBi(Relative):
-    """Scores that fall linearly with the distance of the key, in each head at a slope of its own.
+    """Scores that fall linearly with the distance of the key, with a different slope in each head.
 
-    Formula: z_ij - m_h (i - j), m_h = 2^(-8 h / H) for head h = 1 .. H; where H is no power of two, the slopes of the
-        power of two below and then every second one of that above
+    Formula: z_ij - m_h (i - j), m_h = 2^(-8 h / H) for head h = 1 .. H; where H is not a power of two, the slopes of
+        the power of two below and then every second one of that above
     Paper: Press et al. 2022, arXiv 2108.12409
     """
 
@@ -327,7 +327,7 @@ def check_scores(code: Positions, normalizer: Normalizer) -> None:
 
 
 def exchange(old: str, new: str, d: int, head_dim: int, train_tokens: int) -> Positions:
-    """Builds ``new`` to stand in the place of ``old`` in a trained model.
+    """Build ``new`` to replace ``old`` in a trained model.
 
     Raises ``BadValue`` where one of them has learned vectors: they would be missing, or lost.
     """

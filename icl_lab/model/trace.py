@@ -96,7 +96,7 @@ class Recorder:
         self._kept: dict[str, Tensor] = {}
 
     def __call__(self, name: str, x: Tensor) -> Tensor:
-        """Returns what is used in the place of the activation ``x``."""
+        """Return the replacement of activation ``x``."""
         self._names.append(name)
         if name in self._patch:
             x = _patched(name, x, self._patch[name])
@@ -105,7 +105,7 @@ class Recorder:
         return x
 
     def trace(self) -> Trace:
-        """Returns what was kept; raises ``UnknownActivation`` for a name that no activation has."""
+        """Return the recorded activations; raises ``UnknownActivation`` for a name that no activation has."""
         for name in (*self._patch, *(pattern for pattern in self._only if "*" not in pattern)):
             if name not in self._names:
                 raise UnknownActivation("activation", name, self._names)
@@ -113,7 +113,7 @@ class Recorder:
 
 
 def _patched(name: str, own: Tensor, patch: Patch) -> Tensor:
-    """Returns what is put in the place of an activation: the very same tensor where nothing changes."""
+    """Return the replacement of an activation: the very same tensor where nothing changes."""
     new = patch(own.clone()) if callable(patch) else patch
     if not isinstance(new, Tensor) or new.shape != own.shape or new.is_complex() or new.is_meta:
         found = f"no tensor but {type(new).__name__}"

@@ -65,7 +65,7 @@ class Site:
 
 
 class Normalizer(nn.Module, ABC):
-    """Turn queries and keys into attention weights.
+    """Base class of normalizers, which turn queries and keys into attention weights.
 
     ``visible`` is the truth about the mask: a hidden key gets weight exactly 0 and counts for nothing, not even for a
     length that the normalizer scales by. A row that sees nothing gets only zeros.

@@ -80,7 +80,7 @@ class Answer(show.Written):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ExperimentReport(show.Written):
-    """Our numbers beside the printed ones of a table or figure, and the folder that they were written to."""
+    """Our numbers and the printed ones of a table or figure, and their folder."""
 
     name: str
     made: WrittenStudy

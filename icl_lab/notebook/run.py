@@ -72,7 +72,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The folder of what was measured."""
+        """The folder of the measurements."""
         return self.stored.place
 
     @property
@@ -106,7 +106,7 @@ class Run:
     def model(self) -> GPT2:
         """The trained model, a torch module on the run's device: tokens (b t w), or (b t) whole numbers -> (b t c).
 
-        With ``swap`` the other normalizer stands in it. Raises ``RunFailed`` where no weights are kept.
+        With ``swap`` it has the other normalizer. Raises ``RunFailed`` where no weights are kept.
         """
         if self.stored.diverged:
             raise RunFailed(f"{self._title}: the training diverged, there is no model ({self.stored.diverged})")
@@ -119,7 +119,7 @@ class Run:
 
     @checked
     def prompts(self, count: int = 64, length: int | None = None, **shift: float) -> Prompt:
-        """Draws test prompts, the same whenever they are asked for: in training conditions but for what is named.
+        """Draw test prompts, the same in every call: in training conditions except for the axes named.
 
         >>> import tempfile, icl_lab as icl
         >>> with tempfile.TemporaryDirectory() as folder:

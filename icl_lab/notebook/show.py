@@ -34,14 +34,14 @@ class Written:
 
 @dataclass(frozen=True)
 class Page:
-    """A page that was written, and shows itself in Jupyter, marimo and VS Code in a frame of its own."""
+    """A page that was written, and shows itself in Jupyter, marimo and VS Code in a frame."""
 
     path: Path
     height: int = 900
 
     @property
     def html(self) -> str:
-        """The whole page: it needs nothing beside it, and asks for nothing."""
+        """The whole page: self-contained, without requests."""
         return self.path.read_text(encoding="utf-8")
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ def paragraph(text: str) -> str:
 
 
 def picture(figure: Figure, alt: str) -> str:
-    """Returns a figure inside the notebook, no file beside it."""
+    """Return a figure embedded in the notebook, without a file."""
     data = base64.b64encode(encode(figure, "png")).decode()
     width = round(72 * figure.get_figwidth())
     return f'<img alt="{html.escape(alt)}" style="max-width:100%;width:{width}px" src="data:image/png;base64,{data}">'

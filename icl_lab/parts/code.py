@@ -1,8 +1,8 @@
 """Hash of the code of a part of this package: of its syntax tree, so that comments, docstrings and types do not count.
 
-A run keeps it, and a later command says where the code is another one. What a class names counts too, as far as it
-stands in the packages that hold parts: a base class, a function, a constant, and what these name. What only words
-answers or labels pictures does not.
+A run keeps it, and a later command says where the code is another one. What a class names counts too, as far as it is
+defined in the packages of parts: a base class, a function, a constant, and what these name. What only words answers or
+labels pictures does not.
 """
 
 import ast
@@ -38,8 +38,9 @@ def code_hash(part: type) -> str:
 
 
 def file_of(part: type) -> str:
-    """The file of a part below the folder that the package lies in: ``icl_lab/normalizers/ssa.py``."""
-    module, name = sys.modules[part.__module__], part.__module__.replace(".", "/")
+    """The file of a part, relative to the folder of the package: ``icl_lab/normalizers/ssa.py``."""
+    module = sys.modules[part.__module__]
+    name = part.__module__.replace(".", "/")
     return f"{name}/__init__.py" if hasattr(module, "__path__") else f"{name}.py"
 
 
@@ -86,7 +87,7 @@ def _name(node: ast.stmt) -> str:
 
 @cache
 def _imports(module: str) -> dict[str, Place]:
-    """Names that a module imports -> where from; an empty name stands for a whole module."""
+    """Names that a module imports -> where from; an empty name means a whole module."""
     found = dict[str, Place]()
     for node in _tree(module).body:
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -21,9 +21,9 @@ def is_path(text: str) -> bool:
 
 
 def resolved(given: str) -> str:
-    """Returns the absolute path or the module that ``given`` stands for.
+    """Return the absolute path or the module that ``given`` names.
 
-    Raises ``BadValue`` with the nearest names where there is no such file or module.
+    Raises ``BadValue`` with the nearest names for an unknown file or module.
     """
     if is_path(given):
         try:

@@ -1,7 +1,7 @@
-"""Parts from outside: normalizers, tasks and analyses that a researcher keeps in a package or a file of their own.
+"""Plugins: normalizers, tasks and analyses in the package or file of a researcher.
 
-``load("./mine.py")`` or ``load("mypackage")`` imports what is named; the parts that it announces are registered as the
-built-in ones are. ``installed`` does the same for the entry points of installed packages.
+``load("./mine.py")`` or ``load("mypackage")`` imports that file or package; its parts are registered as the built-in
+ones are. ``installed`` does the same for the entry points of installed packages.
 
 Importing runs code, with all rights of whoever started the command. Nothing is imported that the user did not name,
 except the entry points of packages that somebody installed; no folder is searched for parts.
@@ -155,7 +155,7 @@ def imported() -> list[dict[str, Any]]:
 def import_again(sources: Sequence[Mapping[str, Any]]) -> None:
     """Import the plugins that another process has ``imported``.
 
-    Raises ``BadValue`` where a file is no longer what it was when that process began.
+    Raises ``BadValue`` where a file has changed since that process began.
     """
     for each in sources:
         source = load(each["given"], each["target"])

@@ -73,7 +73,7 @@ class Entry:
 class Registry:
     """The parts of one kind (``normalizer``, ``task``); those of this package are announced in a file of ``package``.
 
-    ``package`` is also the group of entry points by which installed packages bring parts of their own.
+    ``package`` is also the group of entry points by which installed packages add parts.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -83,7 +83,7 @@ class Registry:
         self._complete = False  # whether every file of the package has been imported
 
     def add(self, name: str) -> Callable[[Part], Part]:
-        """Announces the decorated class under ``name``; raises ``LabError`` where the name is taken or is no name."""
+        """Announce the decorated class under ``name``; raises ``LabError`` where the name is taken or invalid."""
 
         def announce(part: Part) -> Part:
             if not (isinstance(part, type) and isinstance(name, str) and re.fullmatch(r"[A-Za-z][\w-]*", name)):

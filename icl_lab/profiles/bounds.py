@@ -2,7 +2,7 @@
 
 z: scores of r rows of t keys, (r t); w: their weights, (r t). A normalizer is asked through ``weights`` itself, with
 queries and keys of length sqrt(64) = 8 whose products give the scores, so that one that reads cosines is asked like any
-other; its parameters stand at their start. All of it is in double precision.
+other; its parameters are at their start. All of it is in double precision.
 
 ``bracket`` and ``ceiling`` hold for every normalizer w_j = f(z_j) / sum_i f(z_i) with f > 0 that grows: f = exp(c_n z)
 gives Eqs. 5 to 9 of arXiv 2501.19399, f = (1 + b|z|)^(n sgn z) Appendix J.6 of arXiv 2508.14685.
@@ -24,10 +24,10 @@ Weigh = Callable[[Tensor], Tensor]  # scores (r t) -> weights (r t)
 
 
 def weigher(choice: str, dtype: torch.dtype = torch.float64) -> Weigh:
-    """Returns a function that gives the weights of rows of scores, at most 8 in size, under a normalizer.
+    """Return a function that gives the weights of rows of scores, at most 8 in size, under a normalizer.
 
-    Queries, keys, parameters and weights are of ``dtype``. Raises ``BadValue`` for a normalizer that is no function of
-    one row of scores, or whose rows are no shares.
+    Queries, keys, parameters and weights are of ``dtype``. Raises ``BadValue`` for a normalizer that is not a function
+    of one row of scores, or whose rows are not shares.
     """
     rule = normalizers.build(choice, heads=1, head_dim=HEAD_DIM, train_tokens=TRAIN_TOKENS).double()
     if not (rule.sums_to_one and rule.non_negative):
@@ -51,7 +51,7 @@ def spread_rows(rng: torch.Generator, rows: int, keys: int, reach: float) -> Ten
 
 
 def gap_rows(rng: torch.Generator, rows: int, keys: int, gap: float) -> Tensor:
-    """Draws rows whose last score stands at ``gap`` and all others in U(-1, 0): at least ``gap`` below it."""
+    """Draw rows whose last score is ``gap`` and all others from U(-1, 0): at least ``gap`` below it."""
     z = -torch.rand(rows, keys, generator=rng, dtype=torch.float64)
     z[:, -1] = gap
     return z

@@ -1,7 +1,7 @@
-"""Cost of a normalizer: the poster's count of operations, and measured time and memory beside softmax.
+"""Cost of a normalizer: the poster's count of operations, and measured time and memory relative to softmax.
 
 A count of the activation alone leaves out the products with keys and values, so it does not predict a time; the
-measured ratios are of the whole ``attend``, each by the road that it takes here (softmax by a fused kernel).
+measured ratios are of the whole ``attend``, each by the code path that it takes here (softmax by a fused kernel).
 """
 
 import statistics
@@ -52,7 +52,7 @@ def check(lengths: Sequence[int]) -> None:
 
 
 def operations(n: int = POSTER_LENGTH) -> Grid:
-    """The poster's counts at ``n`` by its own formulas, and what it prints for 32,000, in 10^9. Axis: tokens.
+    """The poster's counts at ``n`` by its own formulas, and its printed values for 32,000, in 10^9. Axis: tokens.
 
     The printed values are ten times those of the printed formulas, in all four rows; they stay as they are.
     """

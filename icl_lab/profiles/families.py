@@ -61,7 +61,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 def rules(registered: Iterable[str]) -> list[str]:
-    """Returns all normalizers to look at: those of the families, then what is ``registered`` and in none of them."""
+    """Return all normalizers to look at: those of the families, then those ``registered`` and in none of them."""
     chosen = [rule for family in FAMILIES.values() for rule in family]
     known = {rule.split(":")[0] for rule in chosen}
     return chosen + [name for name in registered if name not in known]

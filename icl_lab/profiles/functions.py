@@ -2,7 +2,7 @@
 
 Every normalizer is asked through ``weights`` itself, with queries and keys made so that the scores are the wanted ones:
 all have length sqrt(64) = 8, as vectors of unit channels have, and their angle gives q.k / 8 = z, from -8 to 8. A
-normalizer that reads cosines, or norms over tokens, so meets what it would meet in a model. The wanted key stands last.
+normalizer that reads cosines, or norms over tokens, so gets inputs as in a model. The wanted key stands last.
 
 The *share* of a row is its largest |w_j| over its sum of |w_i|: for rows that sum to 1 this is the largest weight, and
 for all others what a scale on the values cannot change. A row without weights has share 0. Its *mass* is the sum of

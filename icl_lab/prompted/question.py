@@ -71,7 +71,7 @@ def chat(speech: Speech, text: PromptText, instruct: bool) -> dict[str, Any]:
 
 
 def plain(speech: Speech, text: PromptText, instruct: bool) -> dict[str, Any]:
-    """A text to complete, for models that are no assistants: lines of input and output; without labels one line."""
+    """A text to complete, for models that are not assistants: lines of input and output; without labels one line."""
     lines = [f"{speech.says}\n"] if instruct else []
     if text.labelled:
         lines += [f"Input: {shown}\nOutput: {label}\n" for shown, label in text.shown]

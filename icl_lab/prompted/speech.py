@@ -1,6 +1,6 @@
 """Tasks in words: the instruction that a language model gets, and its answers as outputs again.
 
-``speech(task)`` gives the words of a task. A task of one's own gets them by ``@speech.register``, above a function from
+``speech(task)`` gives the words of a task. A task from outside gets them by ``@speech.register``, above a function from
 the task to its ``Speech``.
 """
 
@@ -29,7 +29,7 @@ SURE = 1e3  # the score of the answer that was given; all others have 0
 
 @dataclass(frozen=True)
 class PromptText:
-    """A prompt up to a question, in words: inputs with the labels that are shown (empty: none), and what is asked."""
+    """A prompt up to a question, in words: inputs with the labels that are shown (empty: none), and the question."""
 
     shown: tuple[tuple[str, str], ...]
     query: str
@@ -49,10 +49,10 @@ class PromptText:
 class Speech:
     """A task in words.
 
-    ``says`` tells a reader what the answer is, ``tell`` writes the first prompt up to the question at a token, given
-    how numbers are written. ``choices`` are all answers there are, in the order of the targets; without any a number is
-    asked for. ``last`` says that the headline scores the last answer of a prompt; otherwise it is a mean over all of
-    them, as are the metrics ``means``, which are then estimated from one answer a prompt, drawn evenly.
+    ``says`` describes the answer, ``tell`` writes the first prompt up to the question at a token, given how numbers are
+    written. ``choices`` are all answers there are, in the order of the targets; without any a number is asked for.
+    ``last`` says that the headline scores the last answer of a prompt; otherwise it is a mean over all of them, as are
+    the metrics ``means``, which are then estimated from one answer a prompt, drawn evenly.
     """
 
     says: str

@@ -1,6 +1,6 @@
 """A study of one prompted model: the test prompts of a grid of cells, and a question for each answer that is asked for.
 
-The prompts are those that trained models meet, drawn by the same address (``runs.measure.draw``): the first so many of
+The prompts are those that trained models meet, drawn by the same address (``runs.measure.draw``): the first ones of
 each cell.
 """
 
@@ -198,5 +198,5 @@ def shift_of(cell: Cell) -> dict[str, float]:
 
 
 def writer(digits: float) -> Number:
-    """Returns the function that writes a number with so many decimals; -0.00 keeps its sign."""
+    """Return the function that writes a number with ``digits`` decimals; -0.00 keeps its sign."""
     return lambda value: f"{value:.{int(digits)}f}"

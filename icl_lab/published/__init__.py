@@ -1,4 +1,4 @@
-"""Numbers that papers printed (``printed/``) and what was computed about them (``computed/``), with their doubts.
+"""Numbers printed in papers (``printed/``) and results computed from them (``computed/``), with notes of doubt.
 
 A table is found by being there; ``sources.csv`` says where it comes from and under which conditions, ``notes.csv`` what
 is doubtful about which cells. Nothing is corrected: a number stays as it was printed, and its footnote says the rest.

@@ -217,7 +217,7 @@ def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
 
 
 def _assets() -> Site:
-    """Scripts, styles and libraries, as they lie in the package."""
+    """Scripts, styles and libraries, as in the package."""
     found: Site = {}
     for folder in ("assets", "vendor"):
         for file in sorted(package_files("icl_lab.site").joinpath(folder).iterdir(), key=lambda each: each.name):

@@ -20,7 +20,7 @@ MOST_CURVES = 8  # beyond, curves with bands hide each other, and the table alon
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants of an experiment at one scale against its baseline: a row a cell of ``axis``, a column a variant."""
+    """Variants of an experiment at one scale and its baseline: one row per cell of ``axis``, one column each."""
 
     experiment: str
     preset: str
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def drawn(self) -> bool:
-        """True where curves are drawn beside the table."""
+        """True where curves are drawn in addition to the table."""
         return len(self.places) > 1 and len(self.columns) <= MOST_CURVES
 
     @property
@@ -80,7 +80,7 @@ class Comparison:
 
 
 def against_baseline(name: str, finished: Finished, preset: str) -> Comparison | None:
-    """Compares each variant with the baseline over the seeds that both have; None where there is nothing beside it."""
+    """Compare each variant with the baseline over the seeds that both have; None where the baseline is alone."""
     made, task = finished.experiment, finished.task
     own, axis = finished.seeds(made.baseline), finished.task.line_axis
     first, columns = list[PairedGrids](), []

@@ -73,7 +73,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Markup:
 
 
 def _words(text: str) -> Markup:
-    """A text with code, weight and emphasis; of a link its words, since what it leads to is not in the site."""
+    """A text with code, weight and emphasis; of a link its words, since its target is not in the site."""
 
     def span(found: re.Match[str]) -> str:
         code, strong, weak, link, _ = found.groups()

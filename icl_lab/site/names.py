@@ -9,7 +9,7 @@ LONGEST = 80  # characters of what can be read in a name
 
 
 def address(key: str) -> str:
-    """Returns the name of a page about what is called ``key``: readable letters, and a hash so that no two are equal.
+    """Return the name of the page of ``key``: readable letters, and a hash so that no two are equal.
 
     >>> address("linear/ssa/lite-0a/seed-0")
     'linear-ssa-lite-0a-seed-0-e8fa39'

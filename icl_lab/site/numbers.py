@@ -68,7 +68,7 @@ def _spread(values: np.ndarray, flat: np.ndarray, shape: Sequence[int], digits: 
 
 
 def number(value: float, digits: int = DIGITS) -> Number:
-    """Returns a number with so many digits, as JSON holds it: None for NaN, "inf" or "-inf" for what has no end.
+    """Return a number with ``digits`` digits, as JSON holds it: None for NaN, "inf" or "-inf" for infinities.
 
     >>> number(0.123456789), number(float("nan")), number(float("-inf"))
     (0.1235, None, '-inf')
@@ -128,7 +128,7 @@ def training(history: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def learned(history: Sequence[dict[str, float]]) -> list[tuple[str, list[str], list[tuple[str, list[str]]]]]:
-    """Returns (parameter, its heads, rows of (layer, value of each head)) of what was learned at the end."""
+    """Return (parameter, its heads, rows of (layer, value of each head)) of the parameters learned at the end."""
     last = history[-1] if history else {}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for key, (name, layer, head) in places(last):

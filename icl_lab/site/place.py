@@ -1,4 +1,4 @@
-"""The folder of a site: built beside its place and moved there whole, and never over what somebody else put there."""
+"""The folder of a site: built in a temporary folder and moved there whole, and never over files of somebody else."""
 
 import json
 import shutil

@@ -1,6 +1,6 @@
-"""Specifications as the site shows them: what was trained, its seeds and where each stands, and the data of its page.
+"""Specifications as the site shows them: settings, seeds and the state of each, and the data of its page.
 
-A test with another normalizer in a trained model is a specification of its own. Damage is a sentence and hides nothing.
+A test with another normalizer in a trained model is a separate specification. Damage is a sentence and hides nothing.
 """
 
 import re
@@ -98,7 +98,7 @@ class Specification:
 
 
 def every(store: Store, tick: Tick = silent, grids: Grids | None = None) -> tuple[list[Specification], list[str]]:
-    """Returns the specifications of a store, and what is said of folders that cannot be read at all.
+    """Return the specifications of a store, and messages on folders that cannot be read at all.
 
     The grids that are read on the way are added to ``grids``.
     """

@@ -24,7 +24,7 @@ LONGEST = 320  # characters of a finding, after which no other sentence begins
 
 @dataclass(frozen=True)
 class File:
-    """A file of a study: where it is, and what it is called in the site (a record must not look like a study's)."""
+    """A file of a study: its path, and its name in the site (a record must not look like a study's)."""
 
     source: Path
     name: str
@@ -33,9 +33,9 @@ class File:
 
 @dataclass(frozen=True)
 class StudyPage:
-    """A folder of results that is no run. ``place`` is its path in the results folder.
+    """A folder of results that is not a run. ``place`` is its path in the results folder.
 
-    ``asked`` is the experiment and the preset that it answers; empty for what is no experiment's.
+    ``asked`` is the experiment and the preset that it answers; empty if of no experiment.
     """
 
     place: str

@@ -1,4 +1,4 @@
-"""The contract of an analysis: what it says of itself, that it refuses in one line, and that its answers repeat.
+"""The contract of an analysis: metadata, refusals in one line, and answers that repeat.
 
 It is asked of small models, trained here for a second: of softmax and SSA, on the first task that it accepts.
 """
@@ -87,7 +87,7 @@ def what_it_writes_can_be_read(choice: str) -> None:
 
 @cache
 def _answers(choice: str) -> tuple[AnyAnalysis, Any, Any]:
-    """The analysis and what it finds, asked twice of the same small models of the first task that it accepts."""
+    """The analysis and its findings, run twice on the same small models of the first task that it accepts."""
     analysis: AnyAnalysis = registry.build(choice)
     with _laboratory() as lab:
         for task in tasks.names():
@@ -125,7 +125,7 @@ def _runs(task: str, lab: Lab) -> list[Run]:
 
 
 def _accepts(analysis: AnyAnalysis, runs: list[Run]) -> Groups | None:
-    """The runs by their labels, as many as the analysis takes; None where it refuses them or there are none."""
+    """The runs by their labels, ``analysis.most`` at most; None where it refuses them or there are none."""
     if not runs:
         return None
     groups = labels(runs[: analysis.most])

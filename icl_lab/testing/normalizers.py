@@ -1,6 +1,6 @@
 """The contract of a normalizer: masks, declared traits, gradients, precision, parameters and documentation.
 
-``CHECKS`` are in the order of what they build on. Each takes a choice such as ``ssa:n=2`` or ``softmax+reweight``.
+``CHECKS`` are in order of dependence. Each takes a choice such as ``ssa:n=2`` or ``softmax+reweight``.
 """
 
 import inspect
@@ -50,7 +50,7 @@ def it_has_one_spelling(choice: str) -> None:
 
 
 def two_builds_start_alike(choice: str) -> None:
-    """Parameters start at values that hang on no random state, so that a training seed says all."""
+    """Parameters start at values independent of random state, so that a training seed says all."""
     with torch.random.fork_rng():
         states = []
         for seed in (1, 2):

@@ -182,7 +182,7 @@ def attend_is_weights_times_values(choice: str) -> None:
 
 
 def asked_twice_it_gives_the_same(choice: str) -> None:
-    """Weights hang on nothing but queries, keys and the mask."""
+    """Weights depend on nothing but queries, keys and the mask."""
     rule, (q, k, _) = stirred(choice), qkv()
     first = rule.weights(q, k, causal(7))
     other_q, other_k, _ = qkv(5, seed=1)

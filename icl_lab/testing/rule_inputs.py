@@ -60,7 +60,7 @@ def _tokens(q: Tensor) -> Tensor:
 
 
 def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
-    """Output of a normalizer after ``weights @ v``, (b h t_q d), beside these queries."""
+    """Output of a normalizer after ``weights @ v``, (b h t_q d), for these queries."""
     return rule.output_at(q, o) if isinstance(rule, FromQueries) else rule.output(o)
 
 

@@ -19,7 +19,7 @@ def padded(t: int = 7) -> Tensor:
 
 
 def each_prompt_may_have_a_mask(choice: str) -> None:
-    """A mask (b 1 t t) gives each prompt what it gets alone under its own mask (t t)."""
+    """A mask (b 1 t t) gives each prompt its result alone under its own mask (t t)."""
     rule, (q, k, v) = stirred(choice), qkv()
     w, o = rule.weights(q, k, padded()), rule.attend(q, k, v, padded())
     hold(w.shape == (2, HEADS, 7, 7), f"under a mask (2 1 7 7) weights have the shape {tuple(w.shape)}")
@@ -31,7 +31,7 @@ def each_prompt_may_have_a_mask(choice: str) -> None:
 
 
 def a_cache_of_keys_changes_nothing(choice: str) -> None:
-    """The last queries beside all keys get their rows of the whole, whatever lies in the free places of the cache.
+    """The last queries with all keys get their rows of the whole, for any content of the cache's free places.
 
     A normalizer that cannot have fewer queries than keys says so in a ``LabError``, and one that is not
     ``prefix_consistent`` promises nothing here.
@@ -53,7 +53,7 @@ def a_cache_of_keys_changes_nothing(choice: str) -> None:
 
 
 def padding_changes_nothing(choice: str) -> None:
-    """A prompt that padding stands before, or after, gets what it gets without it, whatever the padding holds."""
+    """Outputs for a prompt are invariant to padding before or after it, whatever the padding holds."""
     rule, (q, k, v) = stirred(choice), qkv(5)
     alone = rule.weights(q, k, causal(5)), rule.attend(q, k, v, causal(5))
     for where, at in (("before", slice(2, 7)), ("after", slice(0, 5))):

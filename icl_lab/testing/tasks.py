@@ -1,6 +1,6 @@
 """Contract checks of tasks. Each takes a choice such as ``every:balance=half``.
 
-A check raises ``AssertionError`` with a sentence that says what is wrong; a task passes when none does.
+A check raises ``AssertionError`` with a sentence on the fault; a task passes when none does.
 """
 
 import math
@@ -39,7 +39,7 @@ def draws_have_the_declared_shapes(choice: str) -> None:
 
 
 def an_address_repeats_its_draws(choice: str) -> None:
-    """The generator alone decides what is drawn, and two addresses differ."""
+    """Draws depend on the generator alone, and two addresses differ."""
     task, prompt, length = next(_suites(choice))
     torch.rand(1)  # the global generator has moved on
     again, other = task.sample(stream(0, "contract"), PROMPTS, length), task.sample(stream(1, "x"), PROMPTS, length)

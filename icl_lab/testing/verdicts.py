@@ -1,4 +1,4 @@
-"""Contracts run on parts: which parts have one, which choices of a part are tried, and what was found."""
+"""Contracts run on parts: parts with a contract, choices tried, and findings."""
 
 import itertools
 from collections.abc import Callable, Iterator

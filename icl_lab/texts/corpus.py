@@ -107,7 +107,7 @@ class Corpus:
         )
 
     def spelled(self, tokens: Sequence[int]) -> str:
-        """Returns the tokens as text; what is no character by itself as ``·``, a line break as ``↵``."""
+        """Return the tokens as text; bytes that are not printable characters as ``·``, a line break as ``↵``."""
         if self.tokenizer is None:
             text = "".join(chr(token) if 32 <= token < 127 or token == 10 else "·" for token in tokens)
         else:
@@ -195,7 +195,7 @@ def corpus_in(tokenizer: Any, file: str = "") -> Corpus:
 
 
 def _in_words(data: bytes, name: str, reads: Any, raw: bytes, called: str) -> Corpus:
-    """The text in the words of a tokenizer, of which ``raw`` is the file and ``called`` what it is called."""
+    """The text in the words of a tokenizer, of which ``raw`` is the file and ``called`` the name."""
     try:
         parts = list(_cut(data.decode()))
     except UnicodeDecodeError as error:
@@ -231,8 +231,8 @@ def _cut(text: Any) -> Iterable[Any]:
 def _built_in() -> bytes:
     """The help texts in the order of their names, each paragraph once.
 
-    Topics repeat one another: of the strings of 50 bytes in a held-out part, half would stand in a training part too.
-    With each paragraph once it is 1 of 100, and 374,000 of 466,000 bytes are left.
+    Topics repeat one another: of the strings of 50 bytes in a held-out part, half would be in a training part too. With
+    each paragraph once it is 1 of 100, and 374,000 of 466,000 bytes are left.
     """
     from pydoc_data.topics import topics
 
@@ -244,7 +244,7 @@ def _built_in() -> bytes:
 
 
 def _text(file: str) -> tuple[bytes, str]:
-    """A text and what it is called."""
+    """A text and its name."""
     if file == GRAMMAR:
         return grammar.text().encode(), GRAMMAR
     return (_file(file), file) if file else (_built_in(), BUILT_IN)

@@ -138,7 +138,7 @@ def _noun(text: str) -> Word:
 
 
 def _verb(text: str) -> Word:
-    """The forms of ``walk`` or ``take/took/taken/taking``; what is left out is regular."""
+    """The forms of ``walk`` or ``take/took/taken/taking``; forms left out are regular."""
     base, *told = text.split("/")
     past, part, ing = (*told, *(f"{base}ed", told[0] if told else f"{base}ed", f"{base}ing")[len(told) :])
     third = (
@@ -183,9 +183,9 @@ def text() -> str:
 
 
 def pairs(paradigm: str, count: int) -> list[tuple[str, str]]:
-    """Returns different pairs of a paradigm, the ungrammatical sentence first; neither stands in the text.
+    """Return different pairs of a paradigm, the ungrammatical sentence first; neither is in the text.
 
-    More pairs begin with those of fewer. Raises ``BadValue`` where there are not so many.
+    More pairs begin with those of fewer. Raises ``BadValue`` where there are fewer than ``count``.
     """
     seen, found = frozenset(text().splitlines()), dict[tuple[str, str], None]()
     for pair in islice(grammar().drawn_pairs(paradigm, paradigm), TRIES * count):

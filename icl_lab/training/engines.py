@@ -61,7 +61,7 @@ class Eager:
         self.loss = loss_of(work.model, work.task, work.precision)
 
     def step(self, prompt: Prompt, where: Tensor, rate: float) -> Tensor:
-        """Does one step on prompts whose tokens stand at ``where`` (t); returns the loss.
+        """Take one step on prompts whose tokens have positions ``where`` (t); return the loss.
 
         The device is not synchronised.
         """
@@ -98,7 +98,7 @@ class Recording:
 class Graph(Eager):
     """The whole step, recorded as a CUDA graph once for each number and length of prompts, and replayed.
 
-    One launch stands in the place of hundreds.
+    One launch replaces hundreds.
 
     A graph reads and writes fixed places: prompts are copied to where it reads them, the rate is a tensor, and the
     parameters and the moments of the optimizers stay where they are. ``record`` does a job a few times, records it,

@@ -75,7 +75,7 @@ def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> T
 
 @cache
 def has_amx() -> bool:
-    """True on a processor that multiplies matrices of bfloat16 by instructions of its own (Intel's AMX)."""
+    """True on a processor that multiplies matrices of bfloat16 by dedicated instructions (Intel's AMX)."""
     # torch 2.9 has no public function for it.
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("amx_bf16"))

@@ -15,13 +15,13 @@ RAMP = 10  # the weight of an average's past is at most (1 + steps) / (RAMP + st
 
 
 class Optimizer:
-    """One training's optimizers as one, with the running average of the numbers where one is kept.
+    """The optimizers of a training as one, with an optional running average of the parameters.
 
     Formula: Adam (Kingma & Ba, arXiv 1412.6980); AdamW, decay apart from the gradient (Loshchilov & Hutter, arXiv
     1711.05101), by ``torch.optim``; Muon, as in ``training.muon``
 
     ``matrices`` names the weights of linear maps inside the blocks: Muon moves them, and decay shrinks them; all other
-    numbers are left to Adam, without decay. ``parts`` names the parameters whose rows have rates of their own
+    numbers are left to Adam, without decay. ``parts`` names the parameters whose rows have separate rates
     (``training/scaling.py``).
     """
 
@@ -93,7 +93,7 @@ class Optimizer:
         """Update the exponential moving average of the parameters, where one is kept.
 
         Formula: a_1 = theta_1; a_t = r_t a_{t-1} + (1 - r_t) theta_t with r_t = min(ema, (1 + t) / (10 + t)), t >= 2,
-        where theta_t are the parameters after step t; before the first step there is no average
+        where theta_t are the parameters after step t; a is undefined before the first step
         """
         if not self.ema:
             return
@@ -105,7 +105,7 @@ class Optimizer:
 
     @torch.no_grad()
     def load_ema(self) -> None:
-        """Puts the average in the place of the numbers: what is tested. Without one, or a first step, they stay."""
+        """Load the average into the parameters, for tests. Without one, or before the first step, they stay."""
         for p, mean in zip(self.params, self.average, strict=bool(self.average)):
             p.copy_(mean)
 

@@ -30,12 +30,12 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``batch`` prompts and doubles ``doublings`` times, at equal distances.
 
     ``clip`` bounds the norm of the gradient (0: no bound). From ``switch_step`` on (0: never) the normalizer
-    ``switch_to`` stands in the place of the first one, its parameters at their start, and the rate rises anew: variant
-    f of arXiv 2501.19399. ``shift`` holds the standard deviations (axes of the task's shift grid) of the training
-    prompts that are not 1: a wider training law.
+    ``switch_to`` replaces the first one, its parameters at their start, and the rate rises anew: variant f of arXiv
+    2501.19399. ``shift`` holds the standard deviations (axes of the task's shift grid) of the training prompts that are
+    not 1: a wider training law.
 
     ``engine`` says how a step is executed: ``eager`` as it is written; ``graph`` recorded whole for each length and
-    replayed, on CUDA only; ``compiled`` stands in older runs alone. ``precision=bf16`` takes the products inside the
+    replayed, on CUDA only; ``compiled`` is for older runs alone. ``precision=bf16`` takes the products inside the
     blocks in half precision, in training and not in tests; on a CPU those of attention stay in single precision.
     Engines differ by rounding, but training amplifies rounding, so both are part of what a run is.
 

@@ -38,7 +38,7 @@ def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[Part]]:
 
     mup, for width d, head size h, relative to the base (d 64, h 16, 2 layers):
 
-    * Muon's step of an (m n) matrix is 0.2 sqrt(64) sqrt(m / n); queries, keys and values are matrices of their own.
+    * Muon's step of an (m n) matrix is 0.2 sqrt(64) sqrt(m / n); queries, keys and values are separate matrices.
     * Adam's rate of weights with d or 4 d inputs, the read-out's and those of gates too, is multiplied by 64 / d.
     * Weights of blocks start with standard deviation 1 / sqrt(inputs), those of the read-out with 1 / d. Projections
       to the residual stream keep their factor 1 / sqrt(2 layers).

@@ -16,9 +16,9 @@ PARAMETERS = "parameters_sha256"  # of the normalizers, which an adapter's own f
 
 
 def name_normalizer(model: PreTrainedModel, *_: Any) -> None:
-    """Makes the configs of a model's adapters write its normalizer; peft warns of what it does not know in them.
+    """Make the configs of a model's adapters write its normalizer; peft warns of keys that it does not know in them.
 
-    A hook of its base model: nobody tells a model when it gets an adapter.
+    A hook of its base model: a model is not notified when it gets an adapter.
     """
     for config in vars(model).get("peft_config", {}).values():
         if "to_dict" not in vars(config):

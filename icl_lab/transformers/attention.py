@@ -1,4 +1,4 @@
-"""Attention function and mask function that transformers calls: the mask tells n, the layer holds the normalizer.
+"""Attention function and mask function that transformers calls: the mask gives n, the layer holds the normalizer.
 
 Axis letters: b prompts, h query heads, g key heads (each for h / g query heads), t_q queries, t_k keys, d head width.
 """
@@ -65,7 +65,7 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """The layer's normalizer on query (b h t_q d), key and value (b g t_k d) -> (b t_q h d), and weights if asked for.
 
-    Raises ``LabError`` where the layer has no normalizer, or is told something that normalizers do not know.
+    Raises ``LabError`` where the layer has no normalizer, or gets an argument that normalizers do not know.
     """
     rule = getattr(module, RULE, None)
     if rule is None:

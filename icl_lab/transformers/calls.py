@@ -19,9 +19,9 @@ ADVICE = "this pass is not the model that was asked for. Wrap the model in no li
 
 
 def watch(base: nn.Module, layers: Mapping[str, nn.Module]) -> list[RemovableHandle]:
-    """Makes a base model raise after a pass in which one of these layers did not call its normalizer.
+    """Make a base model raise after a pass in which one of these layers did not call its normalizer.
 
-    A layer that a pass leaves out, as layer drop does, is no fault, unless all are or another stands in its place.
+    A layer that a pass leaves out, as layer drop does, is not a fault, unless all are or another replaces it.
     """
     base.__dict__[WATCHED] = dict(layers)
     handles = [base.register_forward_pre_hook(_begin), base.register_forward_hook(_end)]

@@ -2,7 +2,7 @@
 
 A folder names a model type that transformers does not know, and a Python file that reads it. With
 ``trust_remote_code=True`` that file does (``remote.py``), whoever asks: pipelines, servers, harnesses. Without, it is
-refused, and nobody gets softmax: transformers asks for trust in words of its own, and names the folder, whose card
+refused, and nobody gets softmax: transformers asks for trust in its own words, and names the folder, whose card
 (``card.py``) and file name ``icl_lab.transformers.load``.
 """
 
@@ -65,9 +65,9 @@ class Installed(Struct, frozen=True):
 
 
 def mark(folder: Path) -> None:
-    """Makes a folder that ``save_pretrained`` has written one that only this package reads.
+    """Make a folder that ``save_pretrained`` has written one that only this package reads.
 
-    One whose model needs remote code of its own stays as it is.
+    One whose model needs other remote code stays as it is.
     """
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -95,10 +95,10 @@ def model_config(folder: Path) -> dict[str, Any]:
 
 
 def read_config(path: Path, saved: str, without: str) -> dict[str, Any]:
-    """Returns the config of what is ``saved`` in a folder, with a normalizer beneath ``KEY``.
+    """Return the config of the ``saved`` object in a folder, with a normalizer beneath ``KEY``.
 
     Raises ``BadValue`` where it cannot be read, or names none: the words ``without`` say what the folder is then; and
-    where what it says of the normalizer is impossible, or its layers run others than the one that it names.
+    where its entry of the normalizer is invalid, or its layers run others than the one that it names.
     """
     config = stored_config(path, saved)
     if not isinstance(config.get(KEY), dict):
@@ -116,7 +116,7 @@ def read_config(path: Path, saved: str, without: str) -> dict[str, Any]:
 
 
 def stored_config(path: Path, saved: str) -> dict[str, Any]:
-    """Returns the config of what is ``saved`` in a folder, whatever stands in it; ``BadValue`` where it is none."""
+    """Return the config of the ``saved`` object in a folder, whatever its content; ``BadValue`` where it is none."""
     try:
         config = json.loads(foreign.shallow(foreign.read(path, foreign.MOST_TEXT)))
         if not isinstance(config, dict):

@@ -86,7 +86,7 @@ def installed(model: PreTrainedModel) -> bool:
 
 
 def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
-    """Puts the normalizers that a description tells (as the config holds it) into a model in place of what is there."""
+    """Put the normalizers of a description (as the config holds it) into a model, in place of the present ones."""
     rules = build(told)
     if installed(model):
         uninstall(model)
@@ -109,7 +109,7 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
 
 
 def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
-    """Builds the normalizers that a description tells, by the names of their layers."""
+    """Build the normalizers of a description, by the names of their layers."""
     alike: dict[tuple[str, int, int], dict[str, int]] = {}
     for number, (name, layer) in enumerate(told["layers"].items()):
         alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), {})[name] = number

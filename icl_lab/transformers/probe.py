@@ -1,4 +1,4 @@
-"""Which modules of a model are attention layers: one forward pass on a few tokens tells, and checks the road there."""
+"""Attention layers of a model, found by one forward pass on a few tokens, which checks the code path too."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

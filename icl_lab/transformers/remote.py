@@ -33,7 +33,7 @@ class AutoConfig:
 
     @staticmethod
     def from_pretrained(folder: str | Path, *, return_unused_kwargs: bool = False, **said: Any) -> Any:
-        """Returns the config, of a class of its own: transformers registers what reads it for all of that class."""
+        """Return the config, of a new class: transformers registers its reader for all of that class."""
         saved = model_config(local(folder, said.get("revision")))
         if saved["model_type"] not in CONFIG_MAPPING:
             raise BadValue(f"{folder}: transformers knows no type of model '{saved['model_type']}'.")
