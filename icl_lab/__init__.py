@@ -71,7 +71,7 @@ _PLACES = {
         "api",
     ),
 }
-# Families of parts, with the registries and the base classes that parts of one's own build on.
+# Families of parts, with the registries and the base classes of plugins.
 _FAMILIES = ("normalizers", "tasks", "analyses")
 
 __all__ = [*_PLACES]
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _FAMILIES:
         return import_module(f"icl_lab.{name}")
-    # Modules are imported as such; only what is none can be an analysis, for which everything has to be loaded.
+    # Modules are imported as such; other names may be analyses, for which everything has to be loaded.
     here = Path(__file__).parent
     if not (name.startswith("_") or (here / name).exists() or (here / f"{name}.py").exists()):
         from icl_lab.analyses import registry

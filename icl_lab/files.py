@@ -190,7 +190,7 @@ def replace_folder(folder: Path, data: Mapping[str, bytes], ours: Container[str]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         restore_folder(folder)
-        # What is staged is what is moved: a process that is killed after the move leaves nothing.
+        # The staged folder itself is moved: a process that is killed after the move leaves nothing.
         with staging(folder.parent, staged_prefix(folder)) as whole:
             for name, content in data.items():
                 publish(whole / name, content)

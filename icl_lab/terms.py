@@ -45,7 +45,7 @@ REFERENCES = {
     "gzip": "bits that gzip needs",
     "xz": "bits that xz needs",
 }
-# A pattern -> what it means. Those that a text holds are said, in this order.
+# A pattern -> its meaning. Those in a text are explained, in this order.
 TERMS = {
     r"\bsigma_[xf]\b": "sigma: a standard deviation (sigma_x of inputs, sigma_f of functions)",
     r"\bdepth\b": "depth: place of the needle, in percent of the prompt",

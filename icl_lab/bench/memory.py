@@ -65,7 +65,7 @@ def probe(rule: str, route: str, tokens: int, threads: int) -> int:
     cpu = torch.device("cpu")
     work(rule, route, 16, cpu)()  # code, threads and thread-local buffers belong to no normalizer
     job = work(rule, route, tokens, cpu)
-    with suppress(OSError, AttributeError):  # glibc: what was freed, and would be used again unseen, goes back first
+    with suppress(OSError, AttributeError):  # glibc: freed memory, which would be used again unseen, goes back first
         ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):  # Linux; elsewhere the mark is that of the start, and small peaks hide below it
         Path("/proc/self/clear_refs").write_text("5")  # sets the mark to what is in use now

@@ -90,7 +90,7 @@ def jobs(bench: Bench) -> Iterator[Measurement]:
         def sweep(way: str) -> None:
             child(*words, *way.split(), "--results", str(Path(folder) / str(next(fresh))))  # nobody has used it
 
-        child("-m", "icl_lab", "--help")  # what is warmed up is the disk; a whole run more would take too long
+        child("-m", "icl_lab", "--help")  # warms up the disk alone; a whole run more would take too long
         one, *others = bench.alternate(*(partial(sweep, way) for way in names), most=1, warm=False)
     note = f"{STEPS} steps each, {threads} threads in all"
     for way, times in zip(names[1:], others, strict=True):

@@ -25,7 +25,7 @@ BATCH, PAIRS = 64, 40
 SIDE = 1024  # of the square matrices whose product is taken for the peak: large enough for it, small enough to be quick
 PRODUCTS = 16  # the most of them in one timing
 BASELINE = "softmax"
-WRAPPED = ("lssa+reweight:p=3",)  # a wrapper has no name of its own
+WRAPPED = ("lssa+reweight:p=3",)  # a wrapper is named together with its normalizer
 # Fields of a model, each with the value that is measured and the one that it is held against.
 VARIED = (
     ("mask", "full", "causal"),

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from icl_lab.cli.deferred import loaded
 from icl_lab.parts import outside
 
-# Of one command alone: which part of it, where it writes, and what it throws away.
+# Options of one command alone, not carried over to the next.
 OWN = ("--force", "--dry-run", "--shard", "--name", "--swap")
 
 

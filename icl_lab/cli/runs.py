@@ -28,7 +28,7 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False, tick
             states.setdefault(state(run), []).append(run.seed)
         told = "; ".join(f"{_list(seeds)} {word}" for word, seeds in states.items())
         what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
-        # A preset of images of one's own is known once they are opened, and who lists runs opens none.
+        # The preset of a user's images is known once they are opened, and a listing opens none.
         closed = "folder" in dict(Choice.parse(spec.task).options)
         differs = f"(from {spec.preset}: not known with its images unopened)" if closed else " ".join(differences(spec))
         yield "  ".join([what, *filter(None, [differs])])

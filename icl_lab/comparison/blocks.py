@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from icl_lab.comparison.given import Array
 from icl_lab.parts.registry import require
 
-DRAWS = 4000  # of a claim's seeds, for what is expected
-MOST = 0.95  # correlation that is told at most
+DRAWS = 4000  # of a claim's seeds, for expected values
+MOST = 0.95  # largest correlation that is estimated
 Sample = tuple[Sequence[float], Sequence[Hashable]]  # an effect for each seed, the block of each seed
 
 

@@ -11,7 +11,7 @@ from icl_lab.figures import league as pictures
 def drawn(table: League, preset: str) -> dict[str, Figure]:
     """Returns the skills as a matrix, and the mean ranks near training against those beyond where there are ranks."""
     means = {WORDS[part]: {cell: fmean(skill.values(part)) for cell, skill in table.skills.items()} for part in PARTS}
-    beside = table.baseline in table.rules  # else there is nothing that the others could be told from
+    beside = table.baseline in table.rules  # else the others have nothing to be compared with
     others = [cell for cell in table.skills if beside and cell[0] != table.baseline]
     unclear = {WORDS[part]: [cell for cell in others if not table.clear(*cell, part)] for part in PARTS}
     hatched = f"hatched: not told from {table.baseline}; " if beside else ""

@@ -23,7 +23,7 @@ Scale = Literal["log-ratio", "difference"]
 MARGIN: Mapping[Scale, float] = {"log-ratio": math.log(1.25), "difference": 0.05}  # effects within are of no account
 RESAMPLES = 2000  # of the prompts
 HALF_WIDTH = float(ndtri(0.975))  # of the interval of an ``Evaluation``, in standard errors
-CLEAR = 0.05  # a p below this, corrected for all that stands beside it, is called a difference
+CLEAR = 0.05  # a p below this, corrected over its family, is called a difference
 FLIP_SEEDS = 8  # the sign-flip test is given from here on: its smallest p is 2 / 2^seeds
 EXACT_FLIPS = 20  # all 2^seeds sign patterns up to here, random ones beyond
 FLIP_DRAWS = 100_000
@@ -58,8 +58,8 @@ class Effect:
     p_t: float  # paired t test
     p_flip: float  # exact sign-flip test
     notes: tuple[str, ...] = ()
-    seeds_error: float = math.nan  # standard error over the seeds; NaN where one cannot be told
-    prompts_error: tuple[float, float] = (math.nan, math.nan)  # that of the prompts below and above; NaN: not told
+    seeds_error: float = math.nan  # standard error over the seeds; NaN where unknown
+    prompts_error: tuple[float, float] = (math.nan, math.nan)  # that of the prompts below and above; NaN: unknown
 
     @property
     def clear(self) -> bool:

@@ -29,14 +29,14 @@ from icl_lab.files import checkout_hint, sha256
 if TYPE_CHECKING:
     from icl_lab.evidence.archive import PartFile
 
-Files = Mapping[str, bytes]  # names below a run's folder -> what they hold
+Files = Mapping[str, bytes]  # names below a run's folder -> bytes
 
 GRID, ERRORS, HISTORY, READ_OUT = "grid.csv", "errors.safetensors", "history.csv", "read-out.safetensors"
 SPEC, ENV = "spec.json", "env.json"
 REFERENCE = "reference:"
 WHO, WHAT = ("task", "attn", "preset", "spec", "seed"), ("metric", "value", "stderr", "count")
 AXES = ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored", "pairs", "concentration", "length")
-PLAIN = ("step", "loss", "length", "rate", "bound")  # columns of a history with a column of their own here
+PLAIN = ("step", "loss", "length", "rate", "bound")  # columns of a history with a separate column here
 LAST = ("norm.weight", "norm.bias", "read_out.weight", "read_out.bias")  # as in model/bound.py, which needs torch
 
 WORD, NUMBER, SINGLE = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.float32()

@@ -26,7 +26,7 @@ NAMES = {
     "z_max": "largest score (all others 0)",
     "x": "score x",
 }
-# For what is no normalizer (layers, laws, numbers of keys): Wong's colours, without the yellow that white paper
+# For other things than normalizers (layers, laws, numbers of keys): Wong's colours, without the yellow that white paper
 # swallows.
 INKS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 REFERENCE = "0.5"  # the grey of reference predictors, which no normalizer has

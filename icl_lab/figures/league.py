@@ -14,7 +14,7 @@ from icl_lab.figures.styles import styles
 Cell = tuple[str, str]  # normalizer, task
 
 SKILL = Normalize(0.0, 1.0)
-ABREAST = 6  # tasks of a panel that stands beside another
+ABREAST = 6  # tasks of a panel in a row of panels
 
 
 def matrix(
@@ -65,5 +65,5 @@ def near_and_far(points: Mapping[str, tuple[Span, Span]], *, title: str) -> Figu
     axes.invert_xaxis()
     axes.invert_yaxis()  # the better corner is above on the right
     finish(axes, "")
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)  # names beside the points would overlap
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)  # names at the points would overlap
     return figure

@@ -109,7 +109,7 @@ def disturbance(
     looks = styles(dict.fromkeys(rule for rules, _, _ in panels.values() for rule in rules))
     for axes, (metric, (rules, references, log)) in zip(places, panels.items(), strict=True):
         for number, (rule, values) in enumerate(rules.items()):
-            # Bars of several normalizers beside each other, not on one another.
+            # Bars of several normalizers next to each other, not on one another.
             x = np.asarray(factors, dtype=float) * 1.03 ** (number - (len(rules) - 1) / 2)
             axes.plot(x, values, linewidth=1.5, markersize=4, label=rule, **looks[rule].dotted)
             for place, (low, high) in zip(x, ((spans or {}).get(metric, {})).get(rule, ()), strict=False):

@@ -24,7 +24,7 @@ from icl_lab.figures.styles import DASHES, MARKERS
 
 STYLES = ("screen", "paper")
 WIDTHS = {1: 3.25, 2: 6.75}  # inches
-NARROW_ENOUGH = 4.5  # inches on a screen: what is not wider fits one column
+NARROW_ENOUGH = 4.5  # inches on a screen: figures that are not wider fit one column
 LEAST, MOST = 6.0, 9.0  # points of letters
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
 FEW = 15  # points of a line: each gets its marker

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from icl_lab.figures.axes import WIDE, finish, laid_out, sheet, wrapped
 from icl_lab.figures.styles import styles
 
-ENDS = ("#d55e00", "#e69f00", "#0072b2")  # wrong, in part, right: told apart without red-green vision
+ENDS = ("#d55e00", "#e69f00", "#0072b2")  # wrong, in part, right: distinct without red-green vision
 MARKS = ("x", "^", "o")
 SHOWN = 600  # trials of a normalizer at the most: more would hide one another
 

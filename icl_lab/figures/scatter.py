@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from icl_lab.figures.axes import finish, log_ticks, sheet, wrapped
 from icl_lab.figures.styles import Style, styles
 
-Span = tuple[float, float, float]  # middle, low and high; the last two NaN where there is no interval
+Span = tuple[float, float, float]  # middle, low and high; the last two NaN without an interval
 
 
 class Scale(NamedTuple):

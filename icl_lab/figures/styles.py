@@ -71,7 +71,7 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     unique = list(dict.fromkeys(map(str, names)))
     found: dict[str, Style] = {}
     taken, dashed = set[str](), set[tuple[str, Dash]]()
-    # Normalizers first, then their shades; hues that hang on nothing but a name keep clear of both.
+    # Normalizers first, then their shades; hues that depend on nothing but a name keep clear of both.
     for name in sorted(unique, key=lambda name: (name not in KNOWN, not _shaded(name), name)):
         color = _free(_colors(name), taken)
         if color is None:
@@ -120,7 +120,7 @@ def _shaded(name: str) -> bool:
 
 def _spare(name: str) -> list[str]:
     looks = [mixed(hue, shade) for shade in (0.0, 0.4, -0.35) for hue in SPARE]
-    # Full hues first; where to begin hangs on the name alone.
+    # Full hues first; where to begin depends on the name alone.
     start = _number(name) % len(SPARE)
     turned = [
         looks[at + (start + n) % len(SPARE)] for at in range(0, len(looks), len(SPARE)) for n in range(len(SPARE))

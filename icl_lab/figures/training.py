@@ -12,7 +12,7 @@ from icl_lab.figures.styles import Style, styles
 from icl_lab.learned import places
 
 History = Sequence[Mapping[str, float]]
-# A training loss beside a tested error looks wrong until one knows what it is a mean of.
+# A training loss next to a test error looks wrong until one knows what it is a mean of.
 NOTE = (
     "The training loss is not the tested error: it is the mean over every answer of a prompt, at the lengths of "
     "training. Where nothing in the prompt tells the first answers yet, as in linear, it has a floor above 0."

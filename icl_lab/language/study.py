@@ -94,7 +94,7 @@ def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQ
         for context, depth in product(question.needles.contexts, question.needles.depths):
             language.check_length(context + needle.DIGITS + 3)
             needle.hidden(language, corpus, context, depth, 0)
-    for attn in attns:  # a normalizer that does not fit this model is told before anything is computed
+    for attn in attns:  # a normalizer that does not fit this model is reported before anything is computed
         with language.ruled(attn, near):
             if question.needles:  # which are looked for with a cache
                 needle.head_scores(language, needle.Hidden([0, 1, 2, 3], "", range(1, 2)))

@@ -77,13 +77,13 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     where runs failed, once the others are finished.
     """
     part, parts = where.shard
-    if where.force:  # what is repeated is the user's own
+    if where.force:  # a repeated run is the user's
         lab = replace(lab, store=replace(lab.store, archive=None))
         runs = [replace(run, copy=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
     if where.parallel:
         check_importable([run for run in mine if not run.finished])
-    if not (where.force or where.dry_run):  # what is not to be trusted any more, and no model: nothing is lost
+    if not (where.force or where.dry_run):  # outdated files without a model: nothing is lost
         for run in mine:
             if run.diverged and not run.copied and any(environment.changed_parts(run.spec, run.folder)):
                 lab.say(f"{title(run)} diverged with another version of its parts: it is trained again.")
@@ -101,7 +101,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
             where.reporter.finished(run, True)
         mine = [run for run in mine if not clock.done(run)]
     left = [run for run in mine if not clock.done(run)]
-    if not where.remote:  # what it takes elsewhere nobody knows here
+    if not where.remote:  # its time elsewhere is unknown here
         check_sizes(left, lab, min(where.jobs or 1, len(left)), tested)
     asked, (where, clock) = where, allocated(where, left, lab, clock)
     if where.dry_run:

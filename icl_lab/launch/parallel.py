@@ -35,7 +35,7 @@ LOOK = 0.2  # seconds between two looks at the workers
 GRACE = 5.0  # seconds that a worker has to keep a checkpoint before it is killed
 WORKER = (sys.executable, "-c", "from icl_lab.launch.parallel import main; main()")
 
-Finish = Callable[[Run, Lab, bool, bool], object]  # does what is wanted of a run: its test, its model, or both
+Finish = Callable[[Run, Lab, bool, bool], object]  # does the wanted parts of a run: its test, its model, or both
 Say = Callable[[str], object]
 
 
@@ -102,7 +102,7 @@ class Job:
     place: str = ""  # host name, where that is not this machine
     reason: str = ""  # why it is not done
     status: Status | None = None  # that of its worker
-    training: Callable[[int], float] = float  # work of its first steps: how many, unless told
+    training: Callable[[int], float] = float  # work of its first steps: the default number
     test: float = 0.0  # work of its test
 
     @property

@@ -11,7 +11,7 @@ from icl_lab import progress
 from icl_lab.progress import Item, Tick
 
 REDRAWN = 0.25  # seconds between two looks of a bar
-SAID = 60.0  # seconds between two lines where there is no terminal
+SAID = 60.0  # seconds between two lines without a terminal
 
 
 def drawn() -> bool:

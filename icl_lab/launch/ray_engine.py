@@ -33,11 +33,11 @@ from icl_lab.runs.status import Status
 
 OFTEN = 2.0  # seconds between two words of a task, and two looks at them
 PICTURES = (".png", ".svg", ".pdf")  # drawn where the results folder is
-LAST = ("model.safetensors", "grid.csv")  # their presence says that what was written before them is whole
+LAST = ("model.safetensors", "grid.csv")  # their presence says that all files written before them are whole
 IMPORTED = 64 * 2**20  # bytes of a folder of outside parts, at most
 
 Files = dict[str, bytes]  # names below a folder
-Answer = tuple[Ending, Files, set[str]]  # what was made, and the names of files that are no more
+Answer = tuple[Ending, Files, set[str]]  # files made, and the names of files removed
 
 
 class Notes:
@@ -305,7 +305,7 @@ def _init(ray: ModuleType, address: str) -> None:
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise BadValue(f"--engine ray --address {address}: {_line(error)}") from error
     finally:
-        for number, handler in handlers.items():  # Ray puts one of its own in place of ours
+        for number, handler in handlers.items():  # Ray replaces ours
             signal.signal(number, handler)
 
 

@@ -39,7 +39,7 @@ Content = Mapping[str, float | Grid | Path | str]  # numbers, tables, pictures a
 class Tracker(ABC):
     """A run of a tracker, opened when there is something to log; ``held`` is the last step of each name in it."""
 
-    folder: Path  # for what is kept on this machine
+    folder: Path  # for local files
     project: str
     name: str
     config: Mapping[str, Any]
@@ -166,7 +166,7 @@ class Trackio(WandB):
         return dict.fromkeys(SQLiteStorage.get_all_metrics_for_run(self.project, self.name), last or 0)
 
     def open(self) -> Any:
-        # In a context of its own: trackio ends the run that was begun before in the same one.
+        # In a separate context: trackio ends the run that was begun before in the same one.
         return Context().run(self.begin, embed=False, auto_log_cpu=False, auto_log_gpu=False)
 
     def send(self, shown: dict[str, Any], step: int) -> None:

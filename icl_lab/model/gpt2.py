@@ -344,7 +344,7 @@ class GPT2(nn.Module):
     def bytes_a_prompt(self, t: int) -> float:
         """Upper estimate of the memory of a forward pass without gradients, in bytes for one prompt of ``t`` tokens."""
         spec, reading = self.spec, self.reading
-        # Logits over a vocabulary may be the largest thing there is; a few numbers are nothing beside the blocks.
+        # Logits over a vocabulary may be the largest thing there is; a few numbers are negligible against the blocks.
         answers = 8.0 * t * reading.outputs if reading.vocabulary else 0.0
         return 4.0 * t * (5 * spec.heads * t + 12 * spec.width) + answers
 

@@ -77,7 +77,7 @@ class Normalizer(nn.Module, ABC):
     sums_to_one: bool = True
     non_negative: bool = True
     prefix_consistent: bool = True  # row i does not depend on how long the prompt goes on
-    ordered: bool = False  # the weights depend on where a key stands, not only on what it is
+    ordered: bool = False  # the weights depend on the position of a key, not only on the key
     one_sided: bool = False  # its order is one of earlier keys alone: it has no meaning under a mask of both sides
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common
@@ -328,7 +328,7 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
 
     One tensor for each size, with a mark by which ``is_causal`` knows it, so that nobody compares t^2 entries a layer.
     """
-    # When exported, t may be a symbol: no cache may hold what is traced, nor what a transform has wrapped.
+    # When exported, t may be a symbol: no cache may hold traced values, nor those that a transform has wrapped.
     if torch.compiler.is_exporting() or _transformed():
         return _lower(t, torch.device(device))
     # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
@@ -391,7 +391,7 @@ def is_full(visible: Tensor) -> bool:
 
 def softplus_inverse(y: float) -> float:
     """Returns x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
-    if y > 30:  # e^-y is lost beside 1, and no float holds e^y from y = 710 on
+    if y > 30:  # e^-y is lost in rounding against 1, and no float holds e^y from y = 710 on
         return y
     return math.log(math.expm1(y)) if y > 0 else -math.inf
 

@@ -19,7 +19,7 @@ from icl_lab.normalizers.base import (
 )
 from icl_lab.parts.registry import require
 
-FARTHEST = 65_536  # distances with a bias of their own, at most
+FARTHEST = 65_536  # distances with a separate bias, at most
 
 
 @registry.add("sink")
@@ -52,7 +52,7 @@ class Sink(Normalizer):
     ) -> Tensor:
         wide, keys, seen = self._with_sink(q, k, visible)
         values = F.pad(v, (0, 1, 1, 0))
-        if bias is not None:  # the sink stands at no place
+        if bias is not None:  # the sink has no position
             seen = (F.pad(bias, (1, 0)) + additive_mask(seen, bias.dtype)).to(v.dtype)
         o = F.scaled_dot_product_attention(wide.to(v.dtype), keys.to(v.dtype), values, attn_mask=seen, scale=1.0)
         return o[..., :-1]

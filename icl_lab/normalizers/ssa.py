@@ -105,7 +105,7 @@ class CompiledPower(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor | None, *_: None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        if slope is None:  # nothing that was asked for hangs on these scores
+        if slope is None:  # no requested gradient depends on these scores
             return None, None, None
         z, n, b, u, signed = ctx.saved_tensors
         again = differentiated_again(z, n, b)

@@ -70,7 +70,7 @@ class Answer(show.Written):
         return f"<{self.question}: {self.finding or self.title}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        if f"{self.question}.html" in self.made.files:  # a page of its own says more than its tables
+        if f"{self.question}.html" in self.made.files:  # a page says more than its tables
             return self.page()._repr_html_()
         return _text_of(self.made.text, self.folder)
 

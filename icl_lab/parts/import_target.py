@@ -82,7 +82,7 @@ def _file(path: Path) -> None:
     if spec is None:
         raise ImportError(f"{path} cannot be read as Python")
     module = importlib.util.module_from_spec(spec)
-    # Compiled from what is read now: Python's cache of compiled files looks at sizes and whole seconds only.
+    # Compiled from the bytes read now: Python's cache of compiled files looks at sizes and whole seconds only.
     code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     sys.modules[name] = module
     try:
@@ -93,7 +93,7 @@ def _file(path: Path) -> None:
 
 
 def _folder(path: Path) -> None:
-    # Last, so that nothing beside the folder stands before a module that is installed.
+    # Last, so that no file next to the folder shadows an installed module.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     importlib.invalidate_caches()

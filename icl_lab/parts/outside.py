@@ -21,7 +21,7 @@ from typing import Any
 from icl_lab.errors import BadValue, LabError, NameTaken
 from icl_lab.parts.import_target import bring, complaint, module_name, resolved
 
-VARIABLE = "ICL_LAB_IMPORT"  # of the environment: what a command imports beside its own words
+VARIABLE = "ICL_LAB_IMPORT"  # of the environment: imports of a command besides its options
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from icl_lab.tasks.quantifier import Quantifier
 from icl_lab.tasks.recall import Recall
 from icl_lab.tasks.wording import marks
 
-Number = Callable[[float], str]  # a number -> its text, in so many decimals as are kept
+Number = Callable[[float], str]  # a number -> its text, with the decimals that are kept
 SURE = 1e3  # the score of the answer that was given; all others have 0
 
 

@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 
-KEPT = 2**30  # bytes: larger blocks are the system's as before, and what is free beyond this at the heap's end
+KEPT = 2**30  # bytes: larger blocks are the system's as before, and free memory beyond this at the heap's end
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # the parameters' numbers in glibc's malloc.h
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")  # by which a user has decided otherwise
 

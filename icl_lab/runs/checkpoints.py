@@ -101,5 +101,5 @@ def unpacked(path: Path) -> dict[str, Any] | None:
         if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:
             return None
         return dict(torch.load(io.BytesIO(data[SUM:]), weights_only=True, map_location="cpu"))
-    except (OSError, *MISFIT, UnpicklingError, EOFError):  # something else with a checksum of its own: no code runs
+    except (OSError, *MISFIT, UnpicklingError, EOFError):  # another file with its own checksum: no code runs
         return None

@@ -28,7 +28,7 @@ from icl_lab.version import commit as commit
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
 FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
 BUILT_IN = "parts"  # of env.json: the parts of this package, with the hashes of their code
-READ = "reads"  # of env.json: what the task reads beside its options, name -> SHA-256; left out where it reads nothing
+READ = "reads"  # of env.json: files that the task reads, name -> SHA-256; left out where it reads none
 
 
 def device(name: str) -> torch.device:

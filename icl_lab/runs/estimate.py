@@ -31,7 +31,7 @@ KEPT_A_TOKEN, KEPT_A_PAIR = 40, 8
 # is written.
 COPIES, COPIES_IN_CHECKPOINT = 4, 9
 # Bytes of a prompt as it is drawn: of a number in a token (one-hot in whole numbers, then in single precision), and of
-# a token beside these (its target, whether it is scored, what its task draws on the way).
+# a token besides these (its target, whether it is scored, what its task draws on the way).
 DRAWN_A_NUMBER, DRAWN_A_TOKEN = 12, 48
 REFERENCE_A_PAIR = 125.0  # bytes of two tokens of a prompt, in the greediest reference predictor
 PACE = {"cpu": 2e10, "cuda": 5e12, "mps": 1e12}  # operations a second, about
@@ -189,7 +189,7 @@ def _timed_step(spec: RunSpec, device: torch.device) -> tuple[float, int]:
     def step() -> None:
         torch.autograd.backward(task.loss(model(prompt.tokens, answers=task.answers), prompt))
 
-    step()  # the first one pays for what is built once
+    step()  # the first one includes set-up costs
     # The fastest of three: a machine that others use is slow now and then.
     return min(environment.seconds(step, device) for _ in range(3)), model.parameter_count()
 

@@ -16,7 +16,7 @@ from icl_lab.runs.store import Store
 
 Kind = Literal["model", "dataset"]
 CELLS = "cells.parquet"
-COLUMNS = {  # of the table of all cells, beside the axes of the tasks
+COLUMNS = {  # of the table of all cells, besides the axes of the tasks
     "task": "task with its options",
     "attn": "normalizer with its options; `one->other` where another one stood in the model when it was tested, "
     "`reference:NAME` for a predictor that is no model",

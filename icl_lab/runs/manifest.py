@@ -61,7 +61,7 @@ def note(folder: Path, files: Mapping[str, bytes], over: Sequence[str], before: 
     if stamps is None:
         there = {name: (folder / name).read_bytes() for name in before if (folder / name).exists()}
         for name, data in there.items():
-            check(folder / name, data)  # what is damaged already must not be sealed
+            check(folder / name, data)  # damaged files must not be sealed
         stamps = {name: Stamp.of(data) for name, data in there.items()}
     kept = {name: stamp for name, stamp in stamps.items() if name not in over}
     publish(folder / NAME, _written(kept | {name: Stamp.of(data) for name, data in files.items()}))

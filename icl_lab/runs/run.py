@@ -43,7 +43,7 @@ from icl_lab.training.loop import Progress
 SPEC = "spec.json"
 REPLACED = ".replaced"  # what --force sets aside until the run is finished again
 READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
-DIVERGED = "diverged"  # of env.json: why there is no model
+DIVERGED = "diverged"  # of env.json: why the model is missing
 TRAINED = ("history.csv", "env.json", WEIGHTS)
 MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
 
@@ -186,7 +186,7 @@ class Run:
         for name in (*MEASURED, manifest.NAME, *TRAINED):
             (self.folder / name).unlink(missing_ok=True)
         checkpoints.remove(self.folder)
-        for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that is no more
+        for path in self.folder.glob("swap-*/grid.csv"):  # measured in a model that was replaced
             path.unlink()
 
     def forget_replaced(self) -> None:

@@ -110,7 +110,7 @@ def encode_weights(model: GPT2) -> bytes:
 def encode_history(rows: Sequence[Mapping[str, float]]) -> bytes:
     """Rows as CSV, with a column for every name that one of them has."""
     text = io.StringIO()
-    # A normalizer that was swapped in on the way has parameters of its own.
+    # A normalizer that was swapped in on the way has its own parameters.
     columns = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
     writer.writeheader()

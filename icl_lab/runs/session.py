@@ -38,7 +38,7 @@ class Lab:
     say: Callable[[str], object] = print
     tick: Tick = silent
     stopping: Callable[[], bool] = lambda: False
-    command: str = ""  # what the user typed, kept beside the results
+    command: str = ""  # the command line, kept with the results
     allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for
     longest: float = LONGEST  # seconds that the runs of a command may take, as estimated
     tracked: Untracked = field(default_factory=Untracked)

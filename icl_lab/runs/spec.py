@@ -127,7 +127,7 @@ def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
             share = value if isinstance(value, str) and "/" in value else ""
             if share:
                 continue
-        # The task and the normalizer are not fields to be set: they have names and options of their own.
+        # The task and the normalizer are not fields to be set: they have their own names and options.
         place: Any = {group: fields[group] for group in ("model", "train", "test")}
         place["train"]["shift"] = {**training, **place["train"]["shift"]}
         *parents, last = path.split(".")

@@ -33,7 +33,7 @@ TAKEN = (
     *("torture", "finetuned", "benchmarks", "tracked"),
 )
 UNPACKED = 2**30  # bytes of a compressed table, once it is unpacked
-LONGEST = 200  # bytes of a name: files beside it are named after it
+LONGEST = 200  # bytes of a name: other files are named after it
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ REPEATS_DIFFER = (
 )
 NO_NUMBERS = "not learned: in training conditions its answers are no finite numbers"
 GATE = 0.25  # of the way from the best reference of all to the best that reads no example: from here on, not learned
-REFERENCE = "reference:"  # before the name of a predictor that is no model
+REFERENCE = "reference:"  # before the name of a predictor that is not a model
 
 
 def training_cell(task: Task, spec: RunSpec) -> dict[str, float]:
@@ -126,7 +126,7 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     trivial, others = _references(at_home(grids, task, spec), task)
     reads_none, best = (min(each, key=each.__getitem__, default="") for each in (trivial, others))
     least = f"{best}, {others[best]:.2g}" if others else "0"
-    # That of the median seed, like the share of the way: a mean beside a median would contradict it.
+    # That of the median seed, like the share of the way: a mean next to a median would contradict it.
     error = _middle([at_home([grid], task, spec)[name] for grid in grids])
     median = f"median error of {len(grids)} seeds" if len(grids) > 1 else "error"
     return (

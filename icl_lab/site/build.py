@@ -20,12 +20,12 @@ from icl_lab.site.names import address, script
 from icl_lab.site.specifications import Grids, Specification
 from icl_lab.site.studies import MOST_ROWS, StudyPage
 
-Site = dict[str, bytes | Path]  # path in the site -> what is there, or the file that it is a copy of
+Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"))
 BOUNDARY = Path(icl_lab.__file__).parents[1] / "docs" / "boundary.md"  # not there where only the package is installed
 LEAGUE = "league-"
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
-ENV = ("device", "threads", "seconds", "commit")  # what is shown of the environment of a run
+ENV = ("device", "threads", "seconds", "commit")  # keys of a run's environment that are shown
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from icl_lab.papers.finished import Finished
 from icl_lab.runs import summary
 from icl_lab.site.names import address
 
-MOST_CURVES = 8  # beyond, curves with bands hide each other, and the table alone tells
+MOST_CURVES = 8  # beyond, curves with bands hide each other, and only the table is readable
 
 
 @dataclass(frozen=True)

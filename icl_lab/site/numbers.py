@@ -16,7 +16,7 @@ MOST_LEARNED = 16  # learned parameters whose curves are drawn
 NOT_DRAWN = ("length", "rate")  # columns of a history
 DIGITS, ERROR_DIGITS = 4, 2
 
-Number = float | str | None  # as JSON holds it: None for NaN, "inf" or "-inf" for what has no end
+Number = float | str | None  # as JSON holds it: None for NaN, "inf" or "-inf" for infinities
 
 
 def arrays(grid: Grid, subject: ShownTask) -> dict[str, Any]:

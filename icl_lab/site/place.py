@@ -9,7 +9,7 @@ from icl_lab import foreign as elsewhere
 from icl_lab.errors import BadValue, RunFailed
 from icl_lab.files import restore_folder, staging, swap_folder, writing
 
-MARK = ".icl-lab-site.json"  # names the files that were written, so that others are told from them
+MARK = ".icl-lab-site.json"  # names the files that were written, so that others are distinguished from them
 
 
 def check(out: Path, results: Path, force: bool) -> None:

@@ -26,7 +26,7 @@ from icl_lab.site.shown_task import ShownTask
 DASHES = {"-": [], "--": [7, 4], ":": [2, 3], "-.": [8, 3, 2, 3]}
 
 Grids = dict[tuple[str, str], Grid]  # of runs, by key and the normalizer put in: read once for pages and claims
-Numbers = dict[str, Any]  # what is handed to a page's scripts, as JSON
+Numbers = dict[str, Any]  # data of a page's scripts, as JSON
 
 
 @dataclass(frozen=True)

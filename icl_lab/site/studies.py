@@ -118,7 +118,7 @@ def read(folder: Path, place: str, files: Path) -> StudyPage:
     head = next((part.title for part in parts if part.title), "") if table.startswith("#") else ""
     notes = [note for part in parts[:2] for note in part.notes]
     if parts and record is not None and record.kind in analyses.names() and len(parts[0].notes) > 1:
-        notes = notes[1:]  # the first one tells the task, the preset and the seeds
+        notes = notes[1:]  # the first one has the task, the preset and the seeds
     copied, left = _files(folder, record)
     if damage:  # no number of it is shown, nor handed on, as if it were right
         copied, left, parts = [], [f"all: {damage}"], []

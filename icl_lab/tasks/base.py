@@ -52,9 +52,9 @@ class Task(ABC):
     scored_from: ClassVar[int] = 0  # index of the first answer that counts in the headline; a tested prompt is longer
     published_length: ClassVar[int | None] = None  # the one length of the published evaluation set, where it has one
     published_share: ClassVar[int] = 1  # prompts in a row of the published evaluation set that share their function
-    worst: ClassVar[float] = torch.inf  # the error of an answer that is no finite number; 1 where errors are rates
+    worst: ClassVar[float] = torch.inf  # the error of an answer that is not finite; 1 where errors are rates
     headline: ClassVar[str]  # the metric that is shown first
-    beside: ClassVar[tuple[str, ...]] = ()  # metrics in which references stand beside a model; none: the headline
+    beside: ClassVar[tuple[str, ...]] = ()  # metrics in which references are measured; none: the headline
     medians: ClassVar[tuple[str, ...]] = ()  # metrics that are summarised by their median over prompts, not their mean
     log_scale: ClassVar[bool] = False  # whether the headline spans decades
     usual: ClassVar[Mapping[str, str]] = {}  # fields in which every preset is changed for this task
@@ -65,9 +65,9 @@ class Task(ABC):
     trivial: ClassVar[tuple[str, ...]] = ()  # references that no example helps: who errs as often has learned nothing
     summary: ClassVar[Summary] = Summary()  # the one number of a run
     compared_along: ClassVar[str] = ""  # the axis of tables and curves; where empty, that of the summary
-    clip: ClassVar[Clip | None] = None  # where a model is set beside answers cut at a bound; None: nowhere
+    clip: ClassVar[Clip | None] = None  # where a model is compared with answers clipped at a bound; None: nowhere
     axis_labels: ClassVar[Mapping[str, Label]] = {}  # what pictures and tables call the axes
-    metric_labels: ClassVar[Mapping[str, str]] = {}  # what they call the metrics
+    metric_labels: ClassVar[Mapping[str, str]] = {}  # their names of the metrics
     prefixes: ClassVar[bool] = False  # whether a shorter prompt is the beginning of a longer one
     suffixes: ClassVar[bool] = (
         False  # whether the last examples of a prompt are a prompt, with the answers of the whole

@@ -101,7 +101,7 @@ class TypedPrompts(Capability):
     """Tasks whose prompts are lists of numbers that a reader can type (attention)."""
 
     offers: ClassVar[str] = "prompt of typed numbers, only random ones such as random:length=40"
-    parameters: ClassVar[tuple[str, ...]] = ()  # numbers of a function that labels follow from, beside the inputs
+    parameters: ClassVar[tuple[str, ...]] = ()  # parameters of the function from inputs to labels
 
     @abstractmethod
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
@@ -152,7 +152,7 @@ class ReadsFiles(Capability):
 
     offers: ClassVar[str] = "file that it reads"
 
-    pin: ClassVar[str] = "sha"  # the option that names what is read, among ``pins``
+    pin: ClassVar[str] = "sha"  # the option that names the file, among ``pins``
 
     @abstractmethod
     def pins(self) -> Mapping[str, str]:

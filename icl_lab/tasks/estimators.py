@@ -12,7 +12,7 @@ from torch import Tensor
 TIE = 1e-10  # relative: weights that join or leave at penalties nearer to each other do so at the same one
 GAP = 1e-9  # of |y|^2 / n: the duality gap that is rounding
 FEW = 2**22  # numbers that a reference holds at once, for each of the tables that it needs
-SMALLEST = 1e-9  # the variance that stands for no noise where a density is needed
+SMALLEST = 1e-9  # the variance used for no noise where a density is needed
 FREEDOM = 3  # degrees of freedom of Student noise: the fewest whole ones with a variance
 ROUNDS = 200  # of an iteration, at most: about 20 are needed
 TINY = 1e-12  # where an iteration ends, as a share of its scale
@@ -96,7 +96,7 @@ def _likeliest_laplace(x: Tensor, y: Tensor, sigma: float) -> tuple[Tensor, Tens
     loss = c * y.abs().sum(2)
     eye, u = torch.eye(x.shape[2], dtype=x.dtype), torch.zeros_like(y)
     up = down = torch.full_like(y, c)  # c - u and c + u, to their last digits
-    # Weights of examples that are met exactly grow without end, and the prior would be lost beside them.
+    # Weights of examples that are met exactly grow without end, and the prior would be lost against them.
     least = PROXIMAL * x.square().sum(2).amax(1).clamp(min=SMALLEST).view(-1, 1, 1)
     above = below = (y.abs().sum(2, keepdim=True) / number).clamp(min=SMALLEST).expand_as(y)
 
@@ -260,7 +260,7 @@ def _path(gram: Tensor, moment: Tensor, penalty: float) -> Tensor:
         slope = (moment[left] - (gram[left] @ (w - at.unsqueeze(1) * u).unsqueeze(2)).squeeze(2)).sign()
         new = torch.where(signs.gather(1, column) == 0, slope.gather(1, column), 0.0)
         signs = signs.scatter(1, column, new)
-    if len(left):  # as far as they have come; what is missing shows in the duality gap
+    if len(left):  # as far as they have come; the duality gap shows the remaining error
         found[left] = w - at.unsqueeze(1) * u
     return found
 

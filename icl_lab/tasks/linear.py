@@ -175,7 +175,7 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
 
     def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
         x, y = (prompt.tokens[:, role::2, 0].double() for role in (0, 1))
-        # The function is told by two of its points, best by those that are farthest apart.
+        # The function is determined by two of its points, best by those that are farthest apart.
         ends = torch.stack((x.argmin(1), x.argmax(1)))
         low, high = (torch.stack((x, y)).gather(2, end.expand(2, -1).unsqueeze(2)).squeeze(2) for end in ends)
         a = ((high[1] - low[1]) / (high[0] - low[0])).unsqueeze(1)

@@ -17,7 +17,7 @@ from icl_lab.tasks.symbols import nats
 
 MOST = 256  # states
 TAIL = 4  # the tail is the last quarter of a prompt
-LEAST_SHARE = 1e-30  # of a row: below it a gamma variate is no number that can be divided
+LEAST_SHARE = 1e-30  # of a row: below it a gamma variate cannot be divided by
 
 
 @registry.add("markov")
@@ -83,7 +83,7 @@ class Markov(Task):
         rows = dirichlet(torch.rand(prompts, self.k, self.k, generator=rng, dtype=torch.float64), concentration)
         state = torch.randint(self.k, (prompts,), generator=rng)
         steps = torch.rand(prompts, length, generator=rng, dtype=torch.float64)
-        bounds = rows.cumsum(2)[..., :-1].contiguous()  # the last symbol has what is left
+        bounds = rows.cumsum(2)[..., :-1].contiguous()  # the last symbol has the rest
         chain, all_prompts = [state], torch.arange(prompts)
         for step in steps.unbind(1):
             state = (step.unsqueeze(1) >= bounds[all_prompts, state]).sum(1)

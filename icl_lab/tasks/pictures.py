@@ -24,14 +24,14 @@ from icl_lab import foreign
 from icl_lab.errors import BadValue, first_line
 from icl_lab.rng import stream
 
-EACH = 5  # of a class: one in so many images is held out, where no file says which
+EACH = 5  # of a class: one in this number of images is held out, where no file says which
 KINDS = (".png", ".jpg", ".jpeg")
 DECODERS = ("PNG", "JPEG")  # others start programs (PostScript), whatever a file is called
 MOST = 2**31  # numbers of all images: they are held in memory
 TURNED = range(2, 9)  # EXIF orientations of an image that is stored mirrored or turned
 PIXELS = 2**24  # of an image
 BYTES = 2**26  # of its file
-# All that Pillow raises on bytes that are no image, and what numpy and zipfile raise on those that are no archive.
+# All that Pillow raises on bytes that are not an image, and numpy and zipfile on those that are not an archive.
 MISFIT = (
     *(OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError, EOFError),
     *(NotImplementedError, RuntimeError, MemoryError, Image.DecompressionBombError),
@@ -49,7 +49,7 @@ class Pictures:
     """Images of a training and a held-out part, all of one size, with the names of their classes."""
 
     name: str
-    sha: str  # SHA-256 of what was read
+    sha: str  # SHA-256 of the bytes read
     classes: tuple[str, ...]
     training: Labelled
     held_out: Labelled

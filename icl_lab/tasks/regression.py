@@ -21,7 +21,7 @@ from icl_lab.tasks.drawing import interleave
 from icl_lab.tasks.wording import number_words
 
 LARGEST = 1000  # numbers of an input
-MOST_TASKS = 2**20  # as many as in the paper
+MOST_TASKS = 2**20  # as in the paper
 NOISIEST = 100.0
 PENALTY = 0.01  # of the lasso
 WIDEST = 10_000  # hidden units

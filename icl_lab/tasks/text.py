@@ -34,7 +34,7 @@ class Windows(ReadsText):
         "train.curriculum.start": "128",
         "train.curriculum.stop": "128",
         "model.positions": "rotary",
-        "test.prompts": "64",  # a twentieth of a nat is told apart; where less is asked, an experiment names more
+        "test.prompts": "64",  # a twentieth of a nat can be resolved; where less is asked, an experiment names more
     }
     axis_labels: ClassVar[Mapping[str, Label]] = {"kept": Label("tokens read as they stand, in percent", "kept")}
     axes: ClassVar[Mapping[str, Axes]] = {
@@ -230,7 +230,7 @@ class MaskedText(Windows):
         asked = torch.rand(prompts, length, generator=rng).argsort(1).argsort(1) < count
         kind = 100 * torch.rand(prompts, length, generator=rng)
         words = torch.randint(self._words, (prompts, length), generator=rng)
-        words += words >= self.corpus.mask  # the mask itself is no word to be drawn
+        words += words >= self.corpus.mask  # the mask itself is never drawn
         unmasked = window.where(kind >= 100 - self.unmasked, self.corpus.mask)
         shown = words.where(kind < self.random, unmasked)
         return Prompt(shown.where(asked, tokens), window.float(), asked)
@@ -264,7 +264,7 @@ class MaskedText(Windows):
         bigram, unigram = ngram(self.corpus, 2), ngram(self.corpus, 1)
         after = bigram(torch.arange(words).unsqueeze(1))[:, 0]  # row: the word before
         plain = unigram(torch.zeros(1, 1, dtype=torch.int64))[0]
-        # One more row, and column, for what is not known.
+        # One more row, and column, for unknown tokens.
         known = torch.where(tokens == self.corpus.mask, words, tokens).cpu()
         unknown = torch.full_like(known[:, :1], words)
         left, right = torch.cat((unknown, known[:, :-1]), 1), torch.cat((known[:, 1:], unknown), 1)

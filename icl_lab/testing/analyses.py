@@ -53,7 +53,7 @@ def it_refuses_a_task_in_one_line_or_accepts_it(choice: str) -> None:
 def it_answers_with_grids_a_table_and_figures(choice: str) -> None:
     """The first grid is there, the table is lines of text, there is a figure, and the finding is one line at most."""
     analysis, found, _ = _answers(choice)
-    if isinstance(found, Findings):  # an analysis with a result of its own says itself what it holds
+    if isinstance(found, Findings):  # an analysis with its own type of result describes it
         hold(next(iter(analysis.grids)) in found.grids, "the grid that it names first is missing")
     table = analysis.table(found)
     hold(bool(table) and all(isinstance(line, str) for line in table), "its table is no list of lines")

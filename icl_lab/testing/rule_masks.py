@@ -8,7 +8,7 @@ from icl_lab.normalizers.base import causal
 from icl_lab.testing.base import close, hold
 from icl_lab.testing.rule_inputs import HEADS, qkv, stirred
 
-LATE, FREE = 3, 2  # queries beside kept keys, and places that the cache keeps free for keys to come
+LATE, FREE = 3, 2  # queries with cached keys, and places that the cache keeps free for keys to come
 
 
 def padded(t: int = 7) -> Tensor:

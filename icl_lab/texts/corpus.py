@@ -88,7 +88,7 @@ class Corpus:
         starts = torch.tensor([len(span) - length for span in spans]).cumsum(0)
         drawn = torch.randint(int(starts[-1]), (count,), generator=rng)
         which = torch.searchsorted(starts, drawn, right=True)
-        # Where each span begins among all of them in a row, beside where its first window is counted.
+        # Start of each span in their concatenation, and the number of its first window.
         begins = torch.tensor([0, *(len(span) for span in spans)]).cumsum(0)
         first = torch.cat((torch.zeros(1, dtype=torch.int64), starts))
         places = (begins[which] + drawn - first[which]).unsqueeze(1) + torch.arange(length + 1)
@@ -136,7 +136,7 @@ class Corpus:
         if isinstance(self.tokenizer, grammar.Words):
             return list(range(len(self.tokenizer.ids(text) or ())))
         found = self.tokenizer.encode(text, add_special_tokens=False).word_ids
-        # Added tokens belong to no word: each is one of its own, numbered by where it stands, below all others.
+        # Added tokens belong to no word: each is a separate one, numbered by where it stands, below all others.
         return [-1 - place if word is None else word for place, word in enumerate(found)]
 
     def bytes_of(self, tokens: Sequence[int]) -> bytes:

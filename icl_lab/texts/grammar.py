@@ -23,7 +23,7 @@ POWER = (
     3.0  # of words in the text: of a hundred the first is a fifth of them, the last one in 300, as words are in talk
 )
 TRIES = 20  # draws for each pair that is asked for: more would find no others
-END = "\n"  # of a sentence, a word of its own
+END = "\n"  # of a sentence, a separate word
 MASK = "<mask>"
 MARK = re.compile(r"<(([a-z]+)\d?)(?:\.(!?)([#@&]|\w+))?>")
 OPEN = {"#": ("sg", "pl"), "@": ("sg", "pl"), "&": ("f", "m")}

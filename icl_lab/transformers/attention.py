@@ -27,7 +27,7 @@ READ = "attention_rule_tokens"  # attribute of a layer during a pass: the tokens
 CALLED = "attention_rule_called"  # attribute of a layer: its normalizer was called in this pass of the model
 
 # What other attention functions understand and a normalizer would drop: a cap on scores, a learned sink, an added bias,
-# a choice of keys beside the mask, a paged cache.
+# a choice of keys besides the mask, a paged cache.
 REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "indices", "block_indices", "cache")
 
 

@@ -18,7 +18,7 @@ from icl_lab import foreign
 from icl_lab.errors import BadValue
 from icl_lab.files import write
 
-KEY = "icl_lab"  # of the config, where what is installed is written
+KEY = "icl_lab"  # of the config, for the installed normalizers
 TYPE = "icl_lab"  # model type of such folders; that of the model is ``TYPE_KEY`` beneath KEY
 TYPE_KEY = "model"
 ONLY = "icl_lab: this model has an attention normalizer, load it with icl_lab.transformers.load"

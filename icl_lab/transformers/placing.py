@@ -130,7 +130,7 @@ def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
                 f"'{told['attn']}' reads the length of the whole text, which a KV cache, padding and packing hide:"
                 " it is not served inside models."
             )
-        # A parameter of all layers is one tensor; so transformers is told which names mean it, and writes it once.
+        # A parameter of all layers is one tensor; so transformers gets the names that mean it, and writes it once.
         object.__setattr__(part, "_tied_weights_keys", {name: name for name in part.shared})
     return {name: rules[name] for name in told["layers"]}
 

@@ -27,7 +27,7 @@ from icl_lab.tasks.capabilities import ReadsText
 LONG = 1_000_000  # tokens
 
 
-# Where a study of language models is written, and what it runs on.
+# Folder and device of a study of language models.
 @click.command()
 @click.argument("model")
 @click.option(

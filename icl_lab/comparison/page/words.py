@@ -30,9 +30,7 @@ class Contrast:
     ratio: bool
     alike: bool  # shown to differ by no more than the margin
     told: bool  # whether p is printed: with one seed it is that of the prompts alone
-    learned: bool = (
-        True  # whether both sides have learned their task; if not there is no p, and no word of more or less
-    )
+    learned: bool = True  # whether both sides have learned their task; if not, p and direction are left out
 
     @property
     def clear(self) -> bool:
