@@ -372,7 +372,7 @@ def export(table: pd.DataFrame, kind: str = "latex", to: Folder | None = None) -
 
 @checked
 def import_parts(given: str) -> list[str]:
-    """Import the parts of a module, or of a ``.py`` file or folder by its path, as ``--import``; returns their names.
+    """Import the parts of a module, or of a ``.py`` file or folder by its path, as ``--import``; return their names.
 
     Runs its code. Raises ``BadValue`` where it cannot be imported, and where it registers nothing.
     """

@@ -51,7 +51,7 @@ def special(path: Path) -> bool:
 
 @contextmanager
 def staging(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yields a temporary folder that is removed afterwards; what a killed process left under that prefix goes first."""
+    """Yield a temporary folder that is removed afterwards; what a killed process left under that prefix goes first."""
     remove_stale(parent, prefix)
     with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as staged:
         number = os.open(staged, os.O_RDONLY) if os.name == "posix" else None
@@ -97,19 +97,19 @@ def _locked(number: int) -> bool:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Publishes a file; raises ``RunFailed`` where it cannot be written."""
+    """Publish a file; raises ``RunFailed`` where it cannot be written."""
     with writing(path):
         publish(path, data)
 
 
 def check_new(folder: Path) -> None:
-    """Raises ``BadValue`` where a folder holds something."""
+    """Raise ``BadValue`` where a folder holds something."""
     if folder.exists() and any(folder.iterdir()):
         raise BadValue(f"{folder} is not empty: name a new folder.")
 
 
 def made(folder: Path) -> Path:
-    """Returns a folder that is there, made if it was not: before what takes long is computed for it.
+    """Return a folder that is there, made if it was not: before what takes long is computed for it.
 
     Raises ``RunFailed`` where it cannot be.
     """
@@ -130,7 +130,7 @@ def checkout_hint(path: Path) -> str:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Turns what goes wrong in writing into ``RunFailed``, naming the file or folder."""
+    """Turn what goes wrong in writing into ``RunFailed``, naming the file or folder."""
     try:
         yield
     except OSError as error:
@@ -138,12 +138,12 @@ def writing(place: Path) -> Iterator[None]:
 
 
 def unwritable(place: Path, error: OSError) -> RunFailed:
-    """Returns the complaint about a file or folder that cannot be written."""
+    """Return the complaint about a file or folder that cannot be written."""
     return RunFailed(f"{place} cannot be written: {error.strerror or error}.")
 
 
 def present(path: Path) -> Path | None:
-    """Returns the file, or its compressed copy ``<name>.xz`` where a large table is kept as such; None without either.
+    """Return the file, or its compressed copy ``<name>.xz`` where a large table is kept as such; None without either.
 
     ``Grid.read`` and ``pandas.read_csv`` take both.
     """
@@ -210,7 +210,7 @@ def staged_prefix(folder: Path) -> str:
 
 
 def swap_folder(folder: Path, whole: Path) -> None:
-    """Puts the folder ``whole``, which lies on the same disk, in the place of another one and removes that.
+    """Put the folder ``whole``, which lies on the same disk, in the place of another one and remove that.
 
     Where the second move fails or is interrupted, the first one is back; after a kill, ``restore_folder`` does that.
     """
@@ -227,7 +227,7 @@ def swap_folder(folder: Path, whole: Path) -> None:
 
 
 def restore_folder(folder: Path) -> None:
-    """Puts back a folder whose replacement was cut short between its two moves, and removes one that was replaced."""
+    """Put back a folder whose replacement was cut short between its two moves, and remove one that was replaced."""
     before = _before(folder)
     if before.exists():
         if folder.exists():
@@ -247,7 +247,7 @@ def _before(folder: Path) -> Path:
 
 
 def _sync(folder: Path) -> None:
-    """Writes the names in a folder to the disk, where the system can."""
+    """Write the names in a folder to the disk, where the system can."""
     if os.name == "posix":
         number = os.open(folder, os.O_RDONLY)
         try:

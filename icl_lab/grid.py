@@ -37,7 +37,7 @@ class Grid:
 
     @classmethod
     def of(cls, rows: Iterable[Row], axes: Sequence[str], **who: object) -> Self:
-        """Builds a grid from rows that carry the axes and ``WHAT``; ``who`` fills the columns that they leave out."""
+        """Build a grid from rows that carry the axes and ``WHAT``; ``who`` fills the columns that they leave out."""
         frame = pd.DataFrame([{**who, **row} for row in rows], columns=[*WHO, *axes, *WHAT])
         return cls(frame.astype(WORDS | NUMBERS | dict.fromkeys(axes, float)))
 
@@ -47,7 +47,7 @@ class Grid:
         return [name for name in self.frame.columns if name not in (*WHO, *WHAT)]
 
     def where(self, **labels: object) -> Self:
-        """Returns the cells with these labels (a list: any of its values). Raises ``KeyError`` with what exists."""
+        """Return the cells with these labels (a list: any of its values). Raises ``KeyError`` with what exists."""
         frame, chosen = self.frame, np.ones(len(self.frame), dtype=bool)
         for name, wanted in labels.items():
             if name not in frame.columns:
@@ -64,14 +64,14 @@ class Grid:
         return type(self)(frame[chosen])
 
     def at(self, **labels: object) -> float:
-        """Returns the value of the one cell with these labels; raises ``KeyError`` unless there is just one."""
+        """Return the value of the one cell with these labels; raises ``KeyError`` unless there is just one."""
         cells = self.where(**labels).frame
         if len(cells) != 1:
             raise KeyError(f"{len(cells)} cells have {labels}; add labels until one is left")
         return float(cells["value"].iloc[0])
 
     def mean_error(self, *, logarithm: bool = False) -> float:
-        """Returns the most that the standard error over prompts of the mean value, or mean logarithm, can be.
+        """Return the most that the standard error over prompts of the mean value, or mean logarithm, can be.
 
         Formula: mean of e_i, or of e_i / v_i; v_i values of cells, e_i their ``stderr``, as if fully correlated
 
@@ -80,7 +80,7 @@ class Grid:
         return mean_error(self.frame["value"], self.frame["stderr"], logarithm=logarithm)
 
     def values_at(self, cells: Sequence[Mapping[str, object]], column: str = "value") -> list[float]:
-        """Returns the values of all cells that have one of these sets of labels, of the same columns, in their order.
+        """Return the values of all cells that have one of these sets of labels, of the same columns, in their order.
 
         Or another ``column`` of them. Raises ``KeyError`` with what exists where a set has no cell.
         """
@@ -96,7 +96,7 @@ class Grid:
         return found
 
     def by(self, *columns: str, column: str = "value") -> dict[tuple[object, ...], list[float]]:
-        """Returns the values of the cells, or another column, by their labels in these columns, in the table's order.
+        """Return the values of the cells, or another column, by their labels in these columns, in the table's order.
 
         One pass over the table for all that ask: claims and pages ask for hundreds of cells of one grid.
         """
@@ -122,34 +122,34 @@ class Grid:
         return {}
 
     def values(self, column: str) -> list[Any]:
-        """Returns the distinct labels of a column, in order of appearance."""
+        """Return the distinct labels of a column, in order of appearance."""
         return list(self._numbered(column)[1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the cells as rows with all their labels; ``of`` makes the grid of them again."""
+        """Return the cells as rows with all their labels; ``of`` makes the grid of them again."""
         return [{str(name): value for name, value in row.items()} for row in self.frame.to_dict("records")]
 
     def lines(self, along: str, *by: str) -> list[list[tuple[float, float]]]:
-        """Returns (label, value) along one axis, one list for each combination of the labels ``by``, in their order."""
+        """Return (label, value) along one axis, one list for each combination of the labels ``by``, in their order."""
         groups = self.frame.groupby(list(by), sort=True)
         return [list(zip(part[along], part["value"], strict=True)) for _, part in groups]
 
     def table(self, rows: str, columns: str, column: str = "value") -> pd.DataFrame:
-        """Returns one metric spread out, ``rows`` down and ``columns`` across; ``KeyError`` if a cell is not unique."""
+        """Return one metric spread out, ``rows`` down and ``columns`` across; ``KeyError`` if a cell is not unique."""
         if self.frame.duplicated([rows, columns]).any():
             raise KeyError(f"several cells share one {rows} and {columns}; choose the other labels first")
         order = self.values(rows), self.values(columns)
         return self.frame.pivot(index=rows, columns=columns, values=column).reindex(index=order[0], columns=order[1])
 
     def csv(self) -> str:
-        """Returns the grid as CSV text; ``read`` gives the same grid back, to the last bit of every value."""
+        """Return the grid as CSV text; ``read`` gives the same grid back, to the last bit of every value."""
         frame = self.frame.copy()
         for axis in self.axes:
             frame[axis] = [_tidy(value) for value in frame[axis]]
         return str(frame.to_csv(index=False, lineterminator="\n"))
 
     def to_xarray(self) -> Any:
-        """Returns an xarray ``Dataset`` with ``value``, ``stderr`` and ``count`` over attn, metric and the axes.
+        """Return an xarray ``Dataset`` with ``value``, ``stderr`` and ``count`` over attn, metric and the axes.
 
         What is the same in all cells (task, preset, hash, seed) is an attribute, else a dimension too. Raises
         ``LabError`` where xarray is not installed, and ``KeyError`` where two cells have all labels in common.
@@ -167,7 +167,7 @@ class Grid:
         return dataset.reindex(order).assign_attrs({name: self.values(name)[0] for name in same if len(self.frame)})
 
     def to_polars(self) -> Any:
-        """Returns the cells as a ``DataFrame`` of polars; raises ``LabError`` where that is not installed."""
+        """Return the cells as a ``DataFrame`` of polars; raises ``LabError`` where that is not installed."""
         try:
             import polars
         except ImportError:
@@ -179,7 +179,7 @@ class Grid:
 
     @classmethod
     def read(cls, source: Path | str) -> Self:
-        """Reads a CSV file, or CSV text that ``csv`` returned; raises ``ValueError`` where it is none."""
+        """Read a CSV file, or CSV text that ``csv`` returned; raises ``ValueError`` where it is none."""
         text = io.StringIO(source) if isinstance(source, str) else source
         frame = pd.read_csv(text, dtype=WORDS | NUMBERS, **EXACT)
         missing = [name for name in (*WHO, *WHAT) if name not in frame.columns]
@@ -195,7 +195,7 @@ class Grid:
 
     @classmethod
     def join(cls, grids: Iterable[Self]) -> Self:
-        """Puts grids with the same axes under one another."""
+        """Put grids with the same axes under one another."""
         frames = [grid.frame for grid in grids]
         if len({tuple(frame.columns) for frame in frames}) != 1:
             raise ValueError("grids with different axes cannot be joined")
@@ -203,7 +203,7 @@ class Grid:
 
 
 def stacked(grids: Iterable[tuple[Grid, Mapping[str, str], bool]]) -> pd.DataFrame:
-    """Returns cells under one another: ``WHO``, ``SETTINGS``, all axes, ``WHAT``, and ``evidence``.
+    """Return cells under one another: ``WHO``, ``SETTINGS``, all axes, ``WHAT``, and ``evidence``.
 
     Each grid, of whatever axes, comes with its settings, and whether it is the repository's. An axis that a task does
     not have is NaN. Rows with the same task, normalizer, preset and settings are of one model but for the seed.
@@ -224,12 +224,12 @@ def mean_error(values: Iterable[float], errors: Iterable[float], *, logarithm: b
 
 
 def frame_of(rows: Iterable[Row], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Returns rows as a table of pandas, with these columns or with all that they have."""
+    """Return rows as a table of pandas, with these columns or with all that they have."""
     return pd.DataFrame(list(rows), columns=None if columns is None else list(columns))
 
 
 def frame_html(frame: pd.DataFrame, most: int = 12) -> str:
-    """Returns the first rows of a table for a notebook, every text in it escaped."""
+    """Return the first rows of a table for a notebook, every text in it escaped."""
     return str(frame.to_html(max_rows=most, index=False, escape=True, border=0))
 
 

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def row(cells: Iterable[str]) -> str:
-    r"""Returns one line; a stroke or a line's end within a cell makes no new one.
+    r"""Return one line; a stroke or a line's end within a cell makes no new one.
 
     >>> row(["`ssa`", "0.17", "a|b"])
     '| `ssa` | 0.17 | a\\|b |'
@@ -29,7 +29,7 @@ def row(cells: Iterable[str]) -> str:
 
 
 def code(text: str) -> str:
-    """Returns a text as code within a line, whatever it holds: a path may have backticks.
+    """Return a text as code within a line, whatever it holds: a path may have backticks.
 
     >>> code("icl-lab list"), code("a`b"), code("`")
     ('`icl-lab list`', '``a`b``', '`` ` ``')
@@ -40,7 +40,7 @@ def code(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Returns a text as words of a sentence: what begins code, HTML or a link there is written out.
+    r"""Return a text as words of a sentence: what begins code, HTML or a link there is written out.
 
     >>> escaped("a <b> `c` [d]")
     'a \\<b> \\`c\\` \\[d]'
@@ -49,7 +49,7 @@ def escaped(text: str) -> str:
 
 
 def head(names: Iterable[str]) -> list[str]:
-    """Returns the line of names and the line under it.
+    """Return the line of names and the line under it.
 
     >>> head(["normalizer", "error"])
     ['| normalizer | error |', '| --- | --- |']
@@ -59,7 +59,7 @@ def head(names: Iterable[str]) -> list[str]:
 
 
 def table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """Returns the lines of a table.
+    """Return the lines of a table.
 
     >>> table(["normalizer", "error"], [["`ssa`", "0.17"]])[2:]
     ['| `ssa` | 0.17 |']
@@ -68,7 +68,7 @@ def table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Returns words as a list within a sentence.
+    """Return words as a list within a sentence.
 
     >>> listed(["softmax", "ssa", "ssmax"])
     'softmax, ssa and ssmax'
@@ -78,7 +78,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def interval(middle: float, low: float, high: float, form: str = ".3g") -> str:
-    """Returns a number with its interval, where there is one.
+    """Return a number with its interval, where there is one.
 
     >>> interval(1.234, 1.0, 1.5), interval(0.5, float("nan"), float("nan"), ".2f")
     ('1.23 [1, 1.5]', '0.50')
@@ -87,7 +87,7 @@ def interval(middle: float, low: float, high: float, form: str = ".3g") -> str:
 
 
 def plain(text: str, strong: Callable[[str], str] = str) -> str:
-    r"""Returns a text with its Markdown tables as columns of one width each, numbers to the right; all else as it is.
+    r"""Return a text with its Markdown tables as columns of one width each, numbers to the right; all else as it is.
 
     ``strong`` is put on the cells that are bold.
 
@@ -108,7 +108,7 @@ def plain(text: str, strong: Callable[[str], str] = str) -> str:
 
 
 def cells(line: str) -> list[str]:
-    """Returns the cells of a row; a stroke that is escaped belongs to its cell."""
+    """Return the cells of a row; a stroke that is escaped belongs to its cell."""
     found = re.split(r"(?<!\\)\|", line.strip()[1:-1])
     return [cell.strip().replace("\\|", "|") for cell in found]
 

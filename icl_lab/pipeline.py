@@ -20,7 +20,7 @@ from icl_lab.training.loop import train
 
 
 def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
-    """Trains once where every sigma is 1, then measures everywhere else. What is finished is read, not repeated.
+    """Train once where every sigma is 1, then measures everywhere else. What is finished is read, not repeated.
 
     ``swap`` names another normalizer to be measured in the trained model, its parameters at their start.
     """
@@ -50,7 +50,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
 
 
 def trained(run: Run, lab: Lab) -> GPT2:
-    """Returns the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
+    """Return the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
     spec, task = run.spec, tasks.build(run.spec.task)
     model = spec.untrained(task, run.seed)
     run.begin()
@@ -85,7 +85,7 @@ def trained(run: Run, lab: Lab) -> GPT2:
 
 
 def load_or_train(run: Run, lab: Lab) -> GPT2:
-    """Returns the run's model as it is tested, trained where missing; another process on the run is waited for."""
+    """Return the run's model as it is tested, trained where missing; another process on the run is waited for."""
     with run.locked(lab.say, lab.stopping):
         return _load_or_train(run, lab)
 
@@ -104,7 +104,7 @@ def _load_or_train(run: Run, lab: Lab) -> GPT2:
 
 
 def subject(model: GPT2, task: Task, device: torch.device) -> Subject:
-    """Wraps a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
+    """Wrap a model as something to be measured; one pass serves all lengths where it is prefix-consistent."""
     predict = lambda prompt: model(prompt.tokens.to(device), answers=task.answers)  # noqa: E731
     ask = model.answer_queries if model.queries_apart else None
     return Subject(predict, model.prefix_consistent, model.bytes_a_prompt, exact_within_bound(model, task), ask)

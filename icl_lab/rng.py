@@ -6,7 +6,7 @@ import torch
 
 
 def stream(seed: int, *path: str | int) -> torch.Generator:
-    """Returns a fresh CPU generator for the place ``path`` under ``seed``.
+    """Return a fresh CPU generator for the place ``path`` under ``seed``.
 
     A batch is a function of its address, so resuming needs no generator state, and every normalizer that asks at
     ``stream(seed, "test", ...)`` meets the same prompts. The address lists all that a draw may depend on and nothing

@@ -40,7 +40,7 @@ def csv_cell(cell: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Returns rows as CSV."""
+    """Return rows as CSV."""
     with io.StringIO() as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(csv_cell, columns))
@@ -49,7 +49,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
 
 
 def encode(frame: pd.DataFrame, kind: str) -> bytes:
-    """Returns a table as a file: ``latex`` (with the rules of booktabs), ``markdown``, ``csv`` or ``parquet``.
+    """Return a table as a file: ``latex`` (with the rules of booktabs), ``markdown``, ``csv`` or ``parquet``.
 
     Cells that are bold or code in Markdown are so in LaTeX, and plain in CSV and Parquet, where columns of numbers are
     numbers. Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
@@ -73,7 +73,7 @@ def encode(frame: pd.DataFrame, kind: str) -> bytes:
 
 
 def typed(frame: pd.DataFrame, kind: str) -> bytes:
-    """Returns a table whose numbers are numbers as ``csv`` or ``parquet``.
+    """Return a table whose numbers are numbers as ``csv`` or ``parquet``.
 
     Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
     """
@@ -105,7 +105,7 @@ def stored(place: Path) -> dict[str, Path]:
 
 
 def read(path: Path) -> list[pd.DataFrame]:
-    """Reads a CSV file, packed or not, or all tables of a file of Markdown, whose cells are text."""
+    """Read a CSV file, packed or not, or all tables of a file of Markdown, whose cells are text."""
     try:
         if path.suffix == ".md":
             return of_markdown(path.read_text(encoding="utf-8"))
@@ -115,7 +115,7 @@ def read(path: Path) -> list[pd.DataFrame]:
 
 
 def of_markdown(text: str) -> list[pd.DataFrame]:
-    """Returns every table of a text, its cells as they stand there."""
+    """Return every table of a text, its cells as they stand there."""
     lines, found = text.splitlines(), list[pd.DataFrame]()
     while lines:
         rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
@@ -171,7 +171,7 @@ def _numeric(cell: object) -> bool:
 
 
 def in_latex(text: str) -> str:
-    r"""Returns a text as LaTeX: code between backticks, and the letters that it reads as commands.
+    r"""Return a text as LaTeX: code between backticks, and the letters that it reads as commands.
 
     >>> in_latex("`a_b`, 12 %")
     '\\texttt{a\\_b}, 12 \\%'

@@ -58,7 +58,7 @@ TERMS = {
 
 
 def explained(text: str) -> str:
-    """Returns one line on the terms that a text holds; empty where it holds none.
+    """Return one line on the terms that a text holds; empty where it holds none.
 
     >>> explained("| `ssa` | sigma_f 2 | reference:zero |")
     'Words: sigma: a standard deviation (sigma_x of inputs, sigma_f of functions); reference: needs no training (zero: \

@@ -8,7 +8,7 @@ BUILT = "commit.txt"  # in a package that was built from a checkout: see hatch_b
 
 
 def commit(here: Path = HERE) -> str:
-    """Returns the commit of the source, ``-dirty`` where it was changed since; ``unknown`` where nothing says it.
+    """Return the commit of the source, ``-dirty`` where it was changed since; ``unknown`` where nothing says it.
 
     Results are not source: a study that was drawn again makes no later run dirty. A package that was built says what
     was written when it was; what lies inside somebody else's checkout is not of that commit.

@@ -25,6 +25,6 @@ PARTS = {
 
 
 def measure(part: str, bench: "Bench") -> Iterator["Measurement"]:
-    """Yields the rows of a part, measured here and now."""
+    """Yield the rows of a part, measured here and now."""
     module = importlib.import_module(f"{__name__}.{PARTS[part]}")
     yield from getattr(module, part)(replace(bench, part=part))

@@ -13,7 +13,7 @@ ROWS = 512  # of the position table, as in the published configuration
 
 
 class Loop:
-    """Trains the model on y = a x + b; each call is one step, and returns the loss."""
+    """Train the model on y = a x + b; each call is one step, and returns the loss."""
 
     def __init__(self, layers: int, heads: int, width: int, batch: int, pairs: int, device: torch.device) -> None:
         self.shape, self.device = (batch, pairs, 1), device
@@ -24,7 +24,7 @@ class Loop:
         self.adam = torch.optim.Adam(self.model.parameters(), lr=1e-4)
 
     def __call__(self) -> float:
-        """Draws prompts and does one step of Adam on them."""
+        """Draw prompts and do one step of Adam on them."""
         xs = torch.randn(self.shape)
         a, b = torch.randn(2, len(xs), 1, 1)
         prompt = torch.stack((xs, a * xs + b), dim=2).flatten(1, 2).to(self.device)

@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 def memory(bench: Bench) -> Iterator[Measurement]:
-    """Yields, for each family and length, how much less memory and time ``attend`` takes, and how its memory grows."""
+    """Yield, for each family and length, how much less memory and time ``attend`` takes, and how its memory grows."""
     peaks: list[float] = []
     for rule, tokens in bench.counted(list(product(FAMILIES, LENGTHS)), lambda each: f"{each[0]} at {each[1]}"):
         family = f"{rule} ({FAMILIES[rule]})"
@@ -75,7 +75,7 @@ def probe(rule: str, route: str, tokens: int, threads: int) -> int:
 
 
 def work(rule: str, route: str, tokens: int, device: torch.device) -> Callable[[], object]:
-    """Returns a job: forward and backward of one route, on inputs that are there before."""
+    """Return a job: forward and backward of one route, on inputs that are there before."""
     built = normalizers.build(rule, heads=HEADS, head_dim=HEAD_DIM, train_tokens=LENGTHS[0]).to(device)
     rng = torch.Generator().manual_seed(tokens)
     q, k, v, slope = (torch.randn(1, HEADS, tokens, HEAD_DIM, generator=rng).to(device) for _ in range(4))

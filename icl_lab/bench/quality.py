@@ -68,7 +68,7 @@ class Attempt:
         return self.worst <= self.goal.bar
 
     def bout(self, seconds: float) -> None:
-        """Trains for so long, or to the end, and looks; the look costs no time of training."""
+        """Train for so long, or to the end, and look; the look costs no time of training."""
         began, kept = time.monotonic(), list[Progress]()
 
         def late() -> bool:
@@ -91,7 +91,7 @@ class Attempt:
 
 
 def quality(bench: Bench) -> Iterator[Measurement]:
-    """Yields, for each goal, the minutes of each recipe and their ratio, or bounds of them where time ran out.
+    """Yield, for each goal, the minutes of each recipe and their ratio, or bounds of them where time ran out.
 
     The recipes train in turns, a few seconds each, so that a busy machine is busy for both.
     """

@@ -63,17 +63,17 @@ class Bench:
     part: str = ""
 
     def counted(self, items: Sequence[Item], name: Callable[[Item], str] = str) -> Iterator[Item]:
-        """Yields each item, and shows which one is measured."""
+        """Yield each item, and show which one is measured."""
         return counted(items, self.part, self.tick, name)
 
     def row(self, case: str, against: str, ratio: float, unit: str, **more: float | int | str) -> Measurement:
-        """Returns a row of this part and device."""
+        """Return a row of this part and device."""
         return Measurement(self.part, case, against, ratio, unit, device=self.device.type, **more)  # type: ignore[arg-type]
 
     def quotient(
         self, case: str, against: str, unit: str, over: Sequence[float], under: Sequence[float], **more: float | str
     ) -> Measurement:
-        """Returns the row of the quotients ``over`` / ``under``, pair by pair; ``under`` are the case's own seconds."""
+        """Return the row of the quotients ``over`` / ``under``, pair by pair; ``under`` are the case's own seconds."""
         found = [a / b for a, b in zip(over, under, strict=True)]
         ends = {"low": min(found), "high": max(found), "seconds": statistics.median(under), "count": len(found)}
         return self.row(case, against, statistics.median(found), unit, **(ends | more))
@@ -105,7 +105,7 @@ def child(*words: str) -> str:
 
 
 def line(row: Measurement) -> str:
-    """Returns a row as a line for the terminal: the number, its range, and the seconds of the case itself."""
+    """Return a row as a line for the terminal: the number, its range, and the seconds of the case itself."""
     case = f"{row.case} / {row.against}" if row.against else row.case
     number = "none" if math.isnan(row.ratio) else f"{row.bound} {short(row.ratio)} {row.unit}".strip()
     ranged = "" if math.isnan(row.low) else f"{short(row.low)} to {short(row.high)}"
@@ -124,7 +124,7 @@ def as_csv(rows: Sequence[Measurement]) -> str:
 
 
 def read(text: str) -> list[Measurement]:
-    """Reads what ``as_csv`` wrote; raises ``RunFailed`` where it is something else."""
+    """Read what ``as_csv`` wrote; raises ``RunFailed`` where it is something else."""
     reader = csv.DictReader(io.StringIO(text))
     if list(reader.fieldnames or []) != COLUMNS:
         raise RunFailed(f"the CSV of an earlier bench has other columns than {', '.join(COLUMNS)}; move it away.")

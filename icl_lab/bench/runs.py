@@ -31,7 +31,7 @@ STARTS = {
 
 
 def grid(bench: Bench) -> Iterator[Measurement]:
-    """Yields how much sooner one pass for all lengths is done than other ways, and how far their numbers are apart."""
+    """Yield how much sooner one pass for all lengths is done than other ways, and how far their numbers are apart."""
     lite, task = PRESETS["lite"], tasks.build("linear")
     tokens = TokenSpec(task.width, task.outputs, task.roles, task.tokens(lite.train.longest))
     model = GPT2(lite.model, tokens, "softmax", stream(0, "init")).to(bench.device).eval()
@@ -99,7 +99,7 @@ def jobs(bench: Bench) -> Iterator[Measurement]:
 
 
 def start(bench: Bench) -> Iterator[Measurement]:
-    """Yields the start of a process that helps or imports, against one that does less."""
+    """Yield the start of a process that helps or imports, against one that does less."""
     bench.tick(bench.part, 0, 1, "")
     found = bench.alternate(*(partial(child, *words) for words in STARTS.values()))
     times = dict(zip(STARTS, found, strict=True))

@@ -64,26 +64,26 @@ class Steps:
         self.engine = prepare(self.model, task, optimizer(self.model, self.spec), self.spec)
 
     def __call__(self) -> torch.Tensor:
-        """Does the next step and returns its loss."""
+        """Do the next step and return its loss."""
         self.step += 1
         return advance(self.engine, self.spec, self.seed, self.step - 1)
 
     def times(self, steps: int) -> Callable[[], object]:
-        """Returns a job of several steps."""
+        """Return a job of several steps."""
         return lambda: [self() for _ in range(steps)]
 
 
 def steps_of(
     preset: str, device: torch.device, attn: str = BASELINE, way: Way = EAGER, seed: int = 0, **changed: str
 ) -> Steps:
-    """Returns steps at the size of a preset and its longest prompts; ``changed`` are fields of the model."""
+    """Return steps at the size of a preset and its longest prompts; ``changed`` are fields of the model."""
     size = PRESETS[preset]
     model = structs.replace(size.model, **changed)
     return Steps(model, attn, size.train.batch, size.train.longest, device, way, seed)
 
 
 def step(bench: Bench) -> Iterator[Measurement]:
-    """Yields our step against others, its tokens a second and share of the peak; Muon's; that of each normalizer.
+    """Yield our step against others, its tokens a second and share of the peak; Muon's; that of each normalizer.
 
     Then that of a mask of both sides, and of each position code that adds to scores.
     """
@@ -167,7 +167,7 @@ def operations(model: ModelSpec, spec: TokenSpec, batch: int, tokens: int, answe
 
 
 def engines(bench: Bench) -> Iterator[Measurement]:
-    """Yields the steps of every engine against eager ones in single precision, and what comes before the first step.
+    """Yield the steps of every engine against eager ones in single precision, and what comes before the first step.
 
     At the size of preset lite and at the published one, of which a CPU does the eager steps alone.
     """

@@ -31,12 +31,12 @@ LEGEND = (
 
 
 def names(what: str) -> list[str]:
-    """Returns the names of the parts of one kind, or of the presets."""
+    """Return the names of the parts of one kind, or of the presets."""
     return list(PRESETS) if what == "presets" else [name for registry in KINDS[what] for name in registry.names()]
 
 
 def listing(what: str) -> Iterable[str]:
-    """Yields lines for the terminal. ``what`` is ``tasks``, ``normalizers``, ``positions`` or ``presets``."""
+    """Yield lines for the terminal. ``what`` is ``tasks``, ``normalizers``, ``positions`` or ``presets``."""
     if what == "presets":
         for name, preset in PRESETS.items():
             model, train = preset.model, preset.train
@@ -57,7 +57,7 @@ def listing(what: str) -> Iterable[str]:
 
 
 def parts(what: str) -> list[str]:
-    """Returns the table of the parts of one kind."""
+    """Return the table of the parts of one kind."""
     more = ["learned", "traits"] if what == "normalizers" else []
     rows = []
     for registry in KINDS[what]:
@@ -80,7 +80,7 @@ def source(paper: str) -> str:
 
 
 def presets() -> list[str]:
-    """Returns the table of the presets."""
+    """Return the table of the presets."""
     rows = []
     for name, p in PRESETS.items():
         size, work = f"{p.model.layers}, {p.model.heads}, {p.model.width}", f"{p.train.steps:,} x {p.train.batch}"
@@ -94,7 +94,7 @@ def _options(registry: Registry, name: str) -> str:
 
 
 def _rule(registry: Registry, name: str) -> Normalizer:
-    """Builds a normalizer without options; a wrapper stands around softmax."""
+    """Build a normalizer without options; a wrapper stands around softmax."""
     choice = f"softmax+{name}" if registry is normalizers.wrappers else name
     return normalizers.build(choice, heads=HEADS, head_dim=32, train_tokens=82)
 

@@ -35,7 +35,7 @@ class Citation:
 
 
 def papers(text: str) -> Iterator[Citation]:
-    """Yields the papers with an arXiv number that a source names.
+    """Yield the papers with an arXiv number that a source names.
 
     >>> [(paper.words, paper.arxiv) for paper in papers("Naim et al. 2025, arXiv 2508.14685, Eq. 2; Softpick")]
     [('Naim et al.', '2508.14685')]
@@ -47,7 +47,7 @@ def papers(text: str) -> Iterator[Citation]:
 
 
 def of(registries: list[Registry], names: list[str]) -> list[Citation]:
-    """Returns the papers of parts by their names, each once."""
+    """Return the papers of parts by their names, each once."""
     entries = {entry.name: entry for registry in registries for entry in registry.entries()}
     found: dict[str, Citation] = {}
     for name in names:

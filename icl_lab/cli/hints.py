@@ -18,7 +18,7 @@ OWN = ("--force", "--dry-run", "--shard", "--name", "--swap")
 
 
 def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Returns the command ``name`` with the options that were typed now, where it takes them.
+    """Return the command ``name`` with the options that were typed now, where it takes them.
 
     ``changes`` holds options, such as ``--attn``, with the values that they have instead; none to leave one out.
     """

@@ -71,7 +71,7 @@ class Menu(click.Group):
         return found
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Returns the names of all commands, sorted."""
+        """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(context), *self._outside()})
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -90,7 +90,7 @@ class Menu(click.Group):
             formatter.write_text("icl-lab COMMAND --help explains each.")
 
     def check(self) -> None:
-        """Raises ``BadValue`` where an imported analysis is called like a command."""
+        """Raise ``BadValue`` where an imported analysis is called like a command."""
         for name in registry.imported():
             if name in self.commands:
                 raise BadValue(

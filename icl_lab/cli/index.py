@@ -80,9 +80,9 @@ def _commands(root: Path) -> list[str]:
 
 
 @cache
-def recorded(root: Path) -> list[Finding]:
+def recorded(root: Path) -> list[Row]:
     """Return every claim at every scale, as the repository's record holds it."""
-    return [each for found in ledger.stored(_committed(root)).values() for each in found]
+    return [row for rows in record.stored(_committed(root)).values() for row in rows]
 
 
 def _paper(root: Path, name: str) -> list[str]:

@@ -29,7 +29,7 @@ icl-lab list normalizers                    what can stand in place of softmax
 
 
 def version(context: click.Context, option: click.Parameter, asked: bool) -> None:
-    """Says version and commit, and ends."""
+    """Say version and commit, and end."""
     if asked:
         click.echo(f"icl-lab, version {__version__}, commit {commit()}")
         context.exit()
@@ -45,7 +45,7 @@ def cli() -> None:
 
 
 def command_of(each: menu.Command) -> click.Command:
-    """Imports a command of the folder ``commands``."""
+    """Import a command of the folder ``commands``."""
     found: click.Command = getattr(import_module(f"icl_lab.cli.commands.{each.module}"), each.part)
     return found
 
@@ -62,7 +62,7 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def settle_streams() -> None:
-    """Lets standard output and error take every text: closed ones lose it, and what ASCII lacks is written as escapes.
+    """Let standard output and error take every text: closed ones lose it, and what ASCII lacks is written as escapes.
 
     A closed one is opened on the null device, also lest a file of results gets its number.
     """
@@ -80,7 +80,7 @@ def warning_line(message: Warning | str, *place: Any, **line: Any) -> str:
 
 
 def main() -> None:
-    """Runs the command line, and turns complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
+    """Run the command line, and turn complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
     settle_streams()
     warnings.formatwarning = warning_line
     try:

@@ -161,7 +161,7 @@ model_options = together(
 
 
 def tell_files(folder: Path, files: Sequence[str], picture: str = "") -> None:
-    """Prints where a study was written, and what to open next."""
+    """Print where a study was written, and what to open next."""
     out(f"wrote {folder}: {', '.join(files)}")
     if picture:
         out(f"next: open {folder / picture}")

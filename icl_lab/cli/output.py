@@ -9,7 +9,7 @@ from icl_lab import markdown
 
 
 def out(text: str) -> None:
-    """Prints a text that may hold Markdown tables.
+    """Print a text that may hold Markdown tables.
 
     Where nobody reads any more (``| head -1``) what follows goes nowhere, and the work that is left is done all the
     same.

@@ -11,7 +11,7 @@ caught: list[int] = []  # the signals that asked this process to stop
 
 
 def catch_signals() -> Callable[[], bool]:
-    """Turns the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
+    """Turn the first Ctrl-C or termination into a stop at the next step; the second acts at once."""
     caught.clear()
     screens = [number for number in (0, 1, 2) if os.isatty(number)]  # asked now: one that was closed is none any more
 

@@ -31,7 +31,7 @@ def write(
     figures: Mapping[str, Any],
     page: str = "",
 ) -> None:
-    """Writes and prints a study: its files and figures, and the lines of its table; ``page`` is what to open next."""
+    """Write and print a study: its files and figures, and the lines of its table; ``page`` is what to open next."""
     text = "\n".join([*lines, f"Made by {md.code(record.command)}.", ""])
     out(text)
     names = study_folder.publish(record, folder, {**files, "table.md": text}, figures)

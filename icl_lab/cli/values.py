@@ -41,7 +41,7 @@ class Folder(click.Path):
         self.there = there
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuses an empty name, which would be the folder that the command was typed in, and what can be no folder."""
+        """Refuse an empty name, which would be the folder that the command was typed in, and what can be no folder."""
         text = str(value)
         if not text.strip() or "\0" in text:
             self.fail(f"'{value}' names no folder; a dot means this one.", param, ctx)
@@ -84,7 +84,7 @@ class Finite(click.FloatRange):
         super().__init__(least, most, min_open=least_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuses NaN, then what lies out of bounds."""
+        """Refuse NaN, then what lies out of bounds."""
         found = super().convert(value, param, ctx)
         if math.isnan(found):
             self.fail(f"'{value}' is not a finite number.", param, ctx)

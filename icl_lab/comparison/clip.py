@@ -43,7 +43,7 @@ def clip_errors(targets: Sequence[ArrayLike], bounds: ArrayLike) -> Array:
 
 
 def clip_fit(targets: Sequence[ArrayLike], errors: ArrayLike, bounds: ArrayLike | None = None) -> ClipFit:
-    """Finds the bound B whose clip model explains a row best. targets: the true y behind each cell of the row.
+    """Find the bound B whose clip model explains a row best. targets: the true y behind each cell of the row.
 
     Formula: B minimising sqrt(mean over cells of log(mean (max(|y| - B, 0))^2 / mse)^2), in steps of 0.25
     """
@@ -80,7 +80,7 @@ def clip_model(study: PairedGrids, rule: str, test: TestSpec) -> ClipFit | None:
 
 
 def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
-    """Returns the true answers behind a cell of the headline, on the prompts that measured it.
+    """Return the true answers behind a cell of the headline, on the prompts that measured it.
 
     Raises ``BadValue`` where the task declares no clip axis.
     """
@@ -90,7 +90,7 @@ def scored_targets(task: Task, test: TestSpec, cell: Labels) -> np.ndarray:
 
 
 def clip_targets(task: Task, prompt: Prompt) -> np.ndarray:
-    """Returns the true answers behind the headline, (b q); raises ``BadValue`` where ``Task.clip`` is None."""
+    """Return the true answers behind the headline, (b q); raises ``BadValue`` where ``Task.clip`` is None."""
     if task.clip is None:
         raise BadValue(f"{task.name} has no answers that could be cut at a bound; take linear.")
     return np.asarray(prompt.targets[:, task.answers][:, task.scored_from :].numpy())

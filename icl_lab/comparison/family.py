@@ -26,7 +26,7 @@ class Family:
 
     @classmethod
     def of(cls, found: Iterable[tuple[str, Mapping[str, float], Effect | None]]) -> "Family":
-        """Builds a family of normalizers in cells; a comparison that is None is not there."""
+        """Build a family of normalizers in cells; a comparison that is None is not there."""
         return cls({place(rule, cell): effect for rule, cell, effect in found if effect is not None})
 
     @cached_property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "PairedGrids":
-    """Builds the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit."""
+    """Build the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit."""
     from icl_lab import tasks
     from icl_lab.comparison import rescaled
     from icl_lab.comparison.study import PairedGrids
@@ -40,7 +40,7 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "PairedGrids
 def described(
     groups: Mapping[str, Sequence["Run"]], baseline: str, command: str, title: str = "", kind: str = "compare"
 ) -> "StudyRecord":
-    """Describes a comparison of these runs, finished or not."""
+    """Describe a comparison of these runs, finished or not."""
     from icl_lab.runs.study_folder import StudyRecord
 
     return StudyRecord.of(kind, {"baseline": baseline, "title": title}, groups, command)
@@ -88,7 +88,7 @@ def publish(
 
 
 def trained_on(known: Sequence[Mapping[str, Any]]) -> str:
-    """Says what the runs of a study were trained with, from their environments: commits, and threads that differ."""
+    """Say what the runs of a study were trained with, from their environments: commits, and threads that differ."""
     commits = sorted({str(env["commit"]) for env in known})
     said = f"Runs: {len(known)}, trained at commit {', '.join(commits)}."
     threads = sorted({int(env["threads"]) for env in known if "threads" in env})

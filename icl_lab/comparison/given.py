@@ -10,7 +10,7 @@ Array = NDArray[np.float64]
 
 
 def finite(what: str, values: ArrayLike, positive: bool = False) -> Array:
-    """Returns the numbers as an array; raises ``BadValue`` with the first place that is not one of those wanted."""
+    """Return the numbers as an array; raises ``BadValue`` with the first place that is not one of those wanted."""
     x = np.asarray(values, dtype=float)
     require(x.size > 0 and x.ndim > 0, f"{what} must be at least one number", f"shape {x.shape}")
     good = np.isfinite(x) & (x > 0) if positive else np.isfinite(x)

@@ -128,7 +128,7 @@ def _resampled(values: Sequence[float], shape: tuple[int, ...], rng: np.random.G
 
 
 def gather(runs: Iterable[Run], baseline: str) -> League:
-    """Builds the league of the finished runs among these; raises ``BadValue`` where no two normalizers share a task."""
+    """Build the league of the finished runs among these; raises ``BadValue`` where no two normalizers share a task."""
     skills: dict[tuple[str, str], Skill] = {}
     for run in runs:
         if not run.finished:
@@ -144,7 +144,7 @@ def gather(runs: Iterable[Run], baseline: str) -> League:
 
 
 def of(grid: Grid, task: Task, spec: RunSpec) -> tuple[float, float]:
-    """Returns the skill of a run in training conditions, and the mean over the cells of the task's summary.
+    """Return the skill of a run in training conditions, and the mean over the cells of the task's summary.
 
     Formula: (t - v) / (t - e), v the headline error, t that of the best trivial reference in that cell and e that of
         the best reference of all; at least ``WORST``, where answers were no numbers too
@@ -188,7 +188,7 @@ def _error(cells: Grid, name: str) -> float:
 
 
 def table(league: League, missing: int) -> list[str]:
-    """Returns the standings and the skills as lines of Markdown; ``missing`` counts the runs that are not there."""
+    """Return the standings and the skills as lines of Markdown; ``missing`` counts the runs that are not there."""
     seeds = sorted({len(skill.near) for skill in league.skills.values()})
     counts = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     text = [
@@ -228,7 +228,7 @@ def _cell(league: League, rule: str, task: str, part: str) -> str:
 
 
 def rows(league: League) -> Iterator[dict[str, Any]]:
-    """Yields every skill: normalizer, task, part, seed and value."""
+    """Yield every skill: normalizer, task, part, seed and value."""
     for (rule, task), skill in league.skills.items():
         for part, values in (("near", skill.near), ("far", skill.far)):
             for seed, value in values.items():
@@ -236,5 +236,5 @@ def rows(league: League) -> Iterator[dict[str, Any]]:
 
 
 def listed(league: League) -> str:
-    """Returns every skill as CSV."""
+    """Return every skill as CSV."""
     return csv_text(["attn", "task", "part", "seed", "skill"], rows(league))

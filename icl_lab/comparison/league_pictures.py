@@ -9,7 +9,7 @@ from icl_lab.figures import league as pictures
 
 
 def drawn(table: League, preset: str) -> dict[str, Figure]:
-    """Returns the skills as a matrix, and the mean ranks near training against those beyond where there are ranks."""
+    """Return the skills as a matrix, and the mean ranks near training against those beyond where there are ranks."""
     means = {WORDS[part]: {cell: fmean(skill.values(part)) for cell, skill in table.skills.items()} for part in PARTS}
     beside = table.baseline in table.rules  # else the others have nothing to be compared with
     others = [cell for cell in table.skills if beside and cell[0] != table.baseline]

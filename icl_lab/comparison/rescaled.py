@@ -19,7 +19,7 @@ NOTE = (
 
 
 def runs_of(runs: Sequence[Run]) -> list[Run]:
-    """Returns the same trainings with the usual part of their prompts rescaled when tested, finished or not.
+    """Return the same trainings with the usual part of their prompts rescaled when tested, finished or not.
 
     None where the task has no part that can be rescaled, or prompts are rescaled already.
     """
@@ -46,7 +46,7 @@ def _elsewhere(run: Run) -> Run:
 
 
 def tested(runs: Sequence[Run]) -> dict[str, Grid]:
-    """Returns the grid of the rescaled tests of these runs, the mean over seeds, by the part of prompts that was.
+    """Return the grid of the rescaled tests of these runs, the mean over seeds, by the part of prompts that was.
 
     Nothing unless all are finished.
     """

@@ -89,7 +89,7 @@ def look(
 def difference(
     left: Sequence[float], right: Sequence[float], scale: Scale, resolution: float = 0.0, inflation: float = 1.0
 ) -> Effect:
-    """Compares left with right over training seeds, which spread by no less than one step of a rate (``look``)."""
+    """Compare left with right over training seeds, which spread by no less than one step of a rate (``look``)."""
     effect = paired(right, left, scale)
     known = 0.0 if math.isnan(effect.seeds_error) else effect.seeds_error
     error = inflation * max(known, resolution / math.sqrt(effect.seeds))
@@ -108,7 +108,7 @@ def seeds_to_decide(
     have: int,
     prompts_error: tuple[float, float] = (0.0, 0.0),
 ) -> int | None:
-    """Returns after how many seeds a claim would be settled, were effect and deviation to stay; None beyond all.
+    """Return after how many seeds a claim would be settled, were effect and deviation to stay; None beyond all.
 
     ``deviation`` is the standard deviation of the difference over seeds. Known from three seeds it may be wrong by a
     factor of 0.5 to 6, so this is a plan and no promise. ``prompts_error`` is the standard error of the test prompts

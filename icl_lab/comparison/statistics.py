@@ -108,7 +108,7 @@ class Effect:
         return replace(self, low=max(self.low, -span), high=min(self.high, span)) if self.low < self.high else self
 
     def widened(self, noise: "Evaluation") -> "Effect":
-        """Adds the evaluation noise: half widths in quadrature, each side by itself (Zou & Donner 2008).
+        """Add the evaluation noise: half widths in quadrature, each side by itself (Zou & Donner 2008).
 
         For seeds that were all tested on the same prompts, whose noise the spread over seeds cannot show: in simulated
         studies with 64 prompts and 3 to 10 seeds the seeds alone held the truth in 61 to 89 %, widened in 93 to 97 %.
@@ -152,7 +152,7 @@ def within(effect: Effect, margin: float) -> bool:
 
 
 def paired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio", confidence: float = 0.95) -> Effect:
-    """Compares b with a, one number a seed, paired by position.
+    """Compare b with a, one number a seed, paired by position.
 
     Formula: mean d +- t(k - 1) sd(d) / sqrt(k), d = log b - log a or b - a over k seeds
 
@@ -243,7 +243,7 @@ def sign_flip(differences: ArrayLike, seed: int = 0) -> float:
 
 
 def holm(p_values: ArrayLike) -> Array:
-    """Adjusts p values for being many, so that one in twenty *families* errs, not one in twenty cells.
+    """Adjust p values for being many, so that one in twenty *families* errs, not one in twenty cells.
 
     Formula: with p_(1) <= ... <= p_(m), p_(i) becomes the maximum over j <= i of min(1, (m - j + 1) p_(j))
     Source: Holm 1979. NaN stays NaN and does not count in m.

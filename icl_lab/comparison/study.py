@@ -169,7 +169,7 @@ class PairedGrids:
         return found
 
     def versus(self, rule: str, other: str, cell: Labels) -> Effect:
-        """Compares two normalizers in a cell: paired over seeds, widened by the variance over prompts where known."""
+        """Compare two normalizers in a cell: paired over seeds, widened by the variance over prompts where known."""
         values = self.values(other, cell), self.values(rule, cell)
         if not np.isfinite(values).all():
             return broken(*values, self.scale)
@@ -279,7 +279,7 @@ class PairedGrids:
 
 
 def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
-    """Returns the effect in a cell with an error that is not finite: infinite, against the side that has more of them.
+    """Return the effect in a cell with an error that is not finite: infinite, against the side that has more of them.
 
     It has neither interval nor p, so that it is never clear; NaN where both sides have as many.
     """
@@ -301,7 +301,7 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
 
 
 def compare(study: PairedGrids) -> list[dict[str, Any]]:
-    """Compares every normalizer with the baseline in every cell, and by the declared summary.
+    """Compare every normalizer with the baseline in every cell, and by the declared summary.
 
     Returns one row a normalizer and cell, and one a normalizer with an empty cell for the summary. ``p_t`` and
     ``p_flip`` are those of the seeds alone, ``p_widened`` belongs to ``low`` and ``high``; ``p_holm`` is ``p_widened``
@@ -316,7 +316,7 @@ def compare(study: PairedGrids) -> list[dict[str, Any]]:
 
 
 def tidy(study: PairedGrids, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the rows of ``compare`` as CSV."""
+    """Return the rows of ``compare`` as CSV."""
     axes = list(study.cells()[0])
     columns = ["attn", "baseline", *axes, *(name for name in rows[0] if name not in ("attn", "baseline", *axes))]
     return csv_text(columns, rows)

@@ -87,7 +87,7 @@ class ArchivedRun:
         return name in _tables(self.archive.root, part).stamps(self.key)
 
     def find(self, name: str) -> bytes | None:
-        """Returns a file, checked against its checksum; None where it is not held."""
+        """Return a file, checked against its checksum; None where it is not held."""
         if (part := self._part) is None or name not in self:
             return None
         if name == WEIGHTS:
@@ -95,7 +95,7 @@ class ArchivedRun:
         return _tables(self.archive.root, part).read(self.key, name)
 
     def checksum(self, name: str) -> str | None:
-        """Returns the SHA-256 that a file has once it is put together; None where it is not held."""
+        """Return the SHA-256 that a file has once it is put together; None where it is not held."""
         if (part := self._part) is None or name not in self:
             return None
         if name == WEIGHTS:
@@ -103,18 +103,18 @@ class ArchivedRun:
         return _tables(self.archive.root, part).stamps(self.key)[name][1]
 
     def files(self) -> dict[str, bytes]:
-        """Returns every file of the run."""
+        """Return every file of the run."""
         return {name: data for name in sorted(self.names) if (data := self.find(name)) is not None}
 
     def versions(self, name: str) -> Iterator[bytes]:
-        """Yields a file of the run as each part holds it, in the order of the parts: the last counts."""
+        """Yield a file of the run as each part holds it, in the order of the parts: the last counts."""
         for part in _index(self.archive.root).holders.get(self.key, ()):
             tables = _tables(self.archive.root, part)
             if name in tables.stamps(self.key):
                 yield tables.read(self.key, name)
 
     def siblings(self) -> "list[ArchivedRun]":
-        """Returns the runs of the same normalizer and seed, and a task of the same name, whatever its options."""
+        """Return the runs of the same normalizer and seed, and a task of the same name, whatever its options."""
         task, normalizer, _, seed = self.key.split("/")
         name, specs = task.partition("-")[0], sorted(_index(self.archive.root).specs)
         alike = (spec for spec in specs if spec.startswith(name) and spec.split("/")[1] == normalizer)
@@ -156,19 +156,19 @@ class Archive:
         return _index(self.root).parts
 
     def run(self, key: str) -> ArchivedRun | None:
-        """Returns a run; None where it is not held."""
+        """Return a run; None where it is not held."""
         return ArchivedRun(self, key) if key in _index(self.root).holders else None
 
     def seeds(self, spec: str) -> list[int]:
-        """Returns the seeds that are held of ``<task>/<attn>/<preset>-<hash>``, in order."""
+        """Return the seeds that are held of ``<task>/<attn>/<preset>-<hash>``, in order."""
         return sorted(_index(self.root).specs.get(spec, ()))
 
     def runs(self) -> Iterator[ArchivedRun]:
-        """Yields every run, ordered ``by_number``."""
+        """Yield every run, ordered ``by_number``."""
         yield from (ArchivedRun(self, key) for key in sorted(_index(self.root).holders, key=by_number))
 
     def verify(self, tick: Tick = silent) -> tuple[int, int, list[str]]:
-        """Reads everything; returns the number of runs and files that are whole, and a line for each damage."""
+        """Read everything; return the number of runs and files that are whole, and a line for each damage."""
         try:
             index = _index(self.root)
         except RunFailed as damage:
@@ -194,7 +194,7 @@ class Archive:
         return runs, files, damages
 
     def add(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
-        """Adds runs, by key and then by file, as a new part; returns the keys that changed anything.
+        """Add runs, by key and then by file, as a new part; return the keys that changed anything.
 
         A file that is there with the same content changes nothing. With ``replace`` a run that is held counts no more.
         Raises ``RunFailed`` before anything is written where a run is held with other content.
@@ -211,7 +211,7 @@ class Archive:
         return changed
 
     def changed_by(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
-        """Returns the keys of runs that ``add`` would write.
+        """Return the keys of runs that ``add`` would write.
 
         Raises ``RunFailed`` with all that are held with other content.
         """
@@ -271,7 +271,7 @@ class Archive:
         return [*found, *sorted(self.root.glob("*.parquet"))]
 
     def _remove_unfinished(self) -> None:
-        """Removes what an addition that was interrupted has left."""
+        """Remove what an addition that was interrupted has left."""
         named = {part.name for part in self.parts}
         for place in {*self.root.glob(f"{ADDING}*"), *(mark.parent for mark in self.root.glob(f"*/{ADDING}"))}:
             if place.name in named:
@@ -384,7 +384,7 @@ def _is_table(name: str) -> bool:
 
 
 def _checked(path: Path, file: PartFile) -> bytes:
-    """Returns a file of a part; raises ``RunFailed`` where it is missing or has another checksum."""
+    """Return a file of a part; raises ``RunFailed`` where it is missing or has another checksum."""
     try:
         data = foreign.read(path)
     except OSError as error:
@@ -415,7 +415,7 @@ def _other_runs(folder: Path) -> RunFailed:
 
 
 def own_studies(results: Path) -> Path:
-    """Returns the folder of the user's own studies: in the repository's results ``results/own``, elsewhere the same.
+    """Return the folder of the user's own studies: in the repository's results ``results/own``, elsewhere the same.
 
     What the repository publishes is never written over by a command.
     """
@@ -428,7 +428,7 @@ def published(results: Path) -> bool:
 
 
 def own_place(folder: Path, results: Path) -> Path:
-    """Returns where a study is written again: in place, and a study of the repository's under its name in its ``own``.
+    """Return where a study is written again: in place, and a study of the repository's under its name in its ``own``.
 
     A folder in other results than these is found by the evidence above it.
     """
@@ -447,7 +447,7 @@ def by_number(folder: str) -> tuple[list[str], int, str]:
 
 
 def choose(runs: Iterable[ArchivedRun], which: str) -> list[ArchivedRun]:
-    """Returns the runs of a task, a normalizer or a specification's hash, as folders are named; all for no word."""
+    """Return the runs of a task, a normalizer or a specification's hash, as folders are named; all for no word."""
     return [run for run in runs if not which or which in _words(run.key)]
 
 

@@ -90,7 +90,7 @@ class Tables:
         self._shared: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, str]]] = {}
 
     def table(self, name: str) -> pa.Table:
-        """Returns a table.
+        """Return a table.
 
         Raises ``RunFailed`` where its file is missing, has another checksum, columns or rows, or is too large.
         """
@@ -135,7 +135,7 @@ class Tables:
         return _content({key: {name: stamp[1] for name, stamp in self.stamps(key).items()} for key in self.keys})
 
     def read(self, key: str, name: str) -> bytes:
-        """Returns a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
+        """Return a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
         size, checksum = self.stamps(key)[name]
         try:
             data = self._file(key, name)
@@ -240,7 +240,7 @@ def _table(name: str, data: bytes, rows: int) -> pa.Table:
 
 
 def _check_size(footer: pq.FileMetaData) -> None:
-    """Raises ``ValueError`` where the footer of a table announces more than fits into ``MOST`` bytes of memory."""
+    """Raise ``ValueError`` where the footer of a table announces more than fits into ``MOST`` bytes of memory."""
     if (size := sum(size for _, size in _sizes(footer))) > MOST:
         raise ValueError(f"it takes {size:,} bytes of memory, at most {MOST:,} are read")
 
@@ -320,7 +320,7 @@ def content_digest(name: str, data: bytes) -> str:
 
 
 def encoded(runs: Mapping[str, Files]) -> dict[str, bytes]:
-    """Returns the files of a part that holds these runs, by their keys: a Parquet file for each table.
+    """Return the files of a part that holds these runs, by their keys: a Parquet file for each table.
 
     Raises ``RunFailed`` where no run is called so or has such a file, and where they are more than one part can hold.
     """

@@ -23,7 +23,7 @@ def attention(
     notes: Sequence[str] = (),
     full: bool = False,
 ) -> Figure:
-    """Draws weights (l h r t) of each run, queries down and keys across; rows are the last queries.
+    """Draw weights (l h r t) of each run, queries down and keys across; rows are the last queries.
 
     One colour scale for all. Keys that a query does not see are hatched, later ones unless ``full``; a weight that is
     exactly 0 is marked by a dot.
@@ -115,7 +115,7 @@ def _scale(runs: Mapping[str, np.ndarray]) -> tuple[Normalize, bool]:
 
 
 def ramps() -> dict[str, bytes]:
-    """Returns the colour maps of the figures as 256 RGB triples each, so that a page shows the same colours."""
+    """Return the colour maps of the figures as 256 RGB triples each, so that a page shows the same colours."""
     steps = np.linspace(0, 1, 256)
     return {
         name: (matplotlib.colormaps[colors](steps)[:, :3] * 255).round().astype(np.uint8).tobytes()

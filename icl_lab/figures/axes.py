@@ -30,7 +30,7 @@ def finish(axes: Axes, log: str, base: int = 2) -> None:
 
 
 def log_ticks(axis: Axis) -> None:
-    """Writes plain numbers on a logarithmic axis: 1, 2 and 5 of each decade where it spans few, else decades."""
+    """Write plain numbers on a logarithmic axis: 1, 2 and 5 of each decade where it spans few, else decades."""
     low, high = sorted(axis.get_view_interval())
     decades = math.log10(high / low) if low > 0 else 3.0
     # In little more than half a decade hardly any of 1, 2 and 5 would be there.
@@ -44,7 +44,7 @@ def log_ticks(axis: Axis) -> None:
 
 
 def ticks(axis: Axis, places: Sequence[float]) -> None:
-    """Puts ticks where something was measured if that is few places, else at whole numbers where all places are."""
+    """Put ticks where something was measured if that is few places, else at whole numbers where all places are."""
     known = sorted(set(places))
     log = axis.get_scale() == "log"
     at = np.log(known) if log else np.asarray(known, dtype=float)
@@ -58,7 +58,7 @@ def ticks(axis: Axis, places: Sequence[float]) -> None:
 
 
 def wrapped(text: str, inches: float, size: float = 10) -> str:
-    r"""Returns a text broken into lines that fit a width at a font size; a long word is broken too.
+    r"""Return a text broken into lines that fit a width at a font size; a long word is broken too.
 
     >>> wrapped("one two three", 0.6)
     'one two\nthree'
@@ -93,7 +93,7 @@ def legend(figure: Figure, axes: Axes, below: bool = True, size: float = 8, colu
 
 
 def constant(values: Sequence[float] | np.ndarray) -> float | None:
-    """Returns the one value that all known numbers have; None where they differ or none is known."""
+    """Return the one value that all known numbers have; None where they differ or none is known."""
     known = np.asarray(values, dtype=float).ravel()
     known = known[np.isfinite(known)]
     return float(known[0]) if known.size and np.ptp(known) == 0 else None

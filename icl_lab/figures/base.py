@@ -41,7 +41,7 @@ matplotlib.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42})  # TrueType 
 
 
 def encode(figure: Figure, kind: str, drawn_from: str = "") -> bytes:
-    """Returns a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes.
+    """Return a figure as ``png``, ``svg`` or ``pdf``; the same figure gives the same bytes.
 
     ``drawn_from`` is kept in a png: see ``origin``.
     """
@@ -72,7 +72,7 @@ def pixels(figure: Figure) -> Image.Image:
 
 
 def origin(png: Path) -> str:
-    """Returns what a picture says it was drawn from; empty without a picture, or where it does not say."""
+    """Return what a picture says it was drawn from; empty without a picture, or where it does not say."""
     if not png.exists():
         return ""
     with Image.open(png) as picture:
@@ -80,7 +80,7 @@ def origin(png: Path) -> str:
 
 
 def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None = None) -> Normalize:
-    """Returns the colour scale of some values: logarithmic where ``log`` and where they span half a decade."""
+    """Return the colour scale of some values: logarithmic where ``log`` and where they span half a decade."""
     shown = values[np.isfinite(values) & ((values > 0) | (not log))]
     if limits is None:
         limits = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
@@ -92,7 +92,7 @@ def color_scale(values: np.ndarray, log: bool, limits: tuple[float, float] | Non
 
 
 def outline(axes: Axes, y: float, x: float, **look: Any) -> None:
-    """Draws the edge, or the hatching, of a cell of a map."""
+    """Draw the edge, or the hatching, of a cell of a map."""
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, **look))
 
 

@@ -21,7 +21,7 @@ def head_maps(
     x: str,
     columns: int,
 ) -> Figure:
-    """Draws an array (heads, conditions) for each name, ``columns`` of them in a row, all on one scale from 0 to 1.
+    """Draw an array (heads, conditions) for each name, ``columns`` of them in a row, all on one scale from 0 to 1.
 
     ``heads`` are (layer, head), in the order of the rows, the first at the top; a white line parts two layers.
     """

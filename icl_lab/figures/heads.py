@@ -27,7 +27,7 @@ def curves(
     mark: float | None = None,
     base: int = 10,
 ) -> Figure:
-    """Draws a panel for each metric: heads (or seeds) thin, their median a thick line for each normalizer.
+    """Draw a panel for each metric: heads (or seeds) thin, their median a thick line for each normalizer.
 
     Of many heads the middle 80 % are a band instead. A panel with one place across shows the heads of each normalizer
     as dots from the least to the greatest value, side by side, and their median as a dash. ``scales`` names the

@@ -27,7 +27,7 @@ def rivals(
     width: float = 8.0,
     mark: float | None = None,
 ) -> Figure:
-    """Draws each normalizer's mean over its seeds along one axis, every seed as a dot in a band.
+    """Draw each normalizer's mean over its seeds along one axis, every seed as a dot in a band.
 
     References are dashed and grey; NaN where one is not known. ``rules`` holds, for each normalizer, the values of the
     seeds at every place of ``where``. ``mark`` is a place that is dotted, on an axis that is then logarithmic.
@@ -99,7 +99,7 @@ def disturbance(
     title: str,
     spans: Mapping[str, Mapping[str, Sequence[Interval]]] | None = None,
 ) -> Figure:
-    """Draws what a deviant does: a panel a metric, its factor across, normalizers in ink, references dashed and grey.
+    """Draw what a deviant does: a panel a metric, its factor across, normalizers in ink, references dashed and grey.
 
     ``panels`` holds, for each metric, the normalizers' values at every factor, the references' and whether they span
     decades; ``spans``, for each metric and normalizer, the interval at every factor.
@@ -164,7 +164,7 @@ def _together(ends: Mapping[str, float], axes: Axes) -> list[tuple[float, str]]:
 def laws(
     n: Sequence[float], learned: Mapping[str, Sequence[float]], fitted: Mapping[str, Sequence[float]], *, title: str
 ) -> Figure:
-    """Draws learned numbers over n as dots, and the laws fitted to the first of them as lines."""
+    """Draw learned numbers over n as dots, and the laws fitted to the first of them as lines."""
     figure = sheet(6.4, 4.2, title)
     axes = figure.subplots()
     first, *others = learned

@@ -32,7 +32,7 @@ def heat_map(
     names: Mapping[str, str] | None = None,
     lost: Collection[Place] = (),
 ) -> Figure:
-    """Draws one metric, ``rows`` down and ``columns`` across, with its numbers where they fit.
+    """Draw one metric, ``rows`` down and ``columns`` across, with its numbers where they fit.
 
     ``training`` marks the cell of training; ``names`` says what the axes are called. Cells that are ``lost`` are
     hatched as infinite ones are: some answers there were no finite numbers, and counted as wrong.
@@ -64,7 +64,7 @@ def heat_map(
 
 
 def hatch(axes: Axes, values: np.ndarray, lost: np.ndarray) -> None:
-    """Hatches the cells whose error is infinite, or of which ``lost`` is 1: answers there were no finite numbers."""
+    """Hatch the cells whose error is infinite, or of which ``lost`` is 1: answers there were no finite numbers."""
     for y, x in zip(*np.nonzero(np.isinf(values) | (lost == 1)), strict=True):
         outline(axes, y, x, hatch="xxxx", edgecolor="0.55", linewidth=0, zorder=1)
 
@@ -79,7 +79,7 @@ def side_by_side(
     width: float = WIDE,
     lost: Mapping[str, Collection[Place]] | None = None,
 ) -> Figure:
-    """Draws a map for each name, all on one colour scale; ``rows`` and ``columns`` say what the axes are.
+    """Draw a map for each name, all on one colour scale; ``rows`` and ``columns`` say what the axes are.
 
     ``lost`` holds for a name the cells that are hatched, as in ``heat_map``.
     """
@@ -107,7 +107,7 @@ def effects(
     ratio: bool = False,
     width: float = WIDE,
 ) -> Figure:
-    """Draws a map for each name of effects around 0, one scale for all; cells that are not clear are hatched.
+    """Draw a map for each name of effects around 0, one scale for all; cells that are not clear are hatched.
 
     ``tables`` holds (effect, clear) for each cell. The colours reach as far as the largest effect and at least to
     ``least``, so that effects of no account stay pale. With ``ratio`` effects are powers of two, and are written as the

@@ -61,7 +61,7 @@ def drawn(draw: Callable[[float], Figure], style: str, columns: int = 0) -> Figu
 
 
 def styled(figure: Figure, style: str, columns: int = 0) -> Figure:
-    """Returns the figure, changed for print where ``style`` is ``paper``: one column wide if it is narrow, else two.
+    """Return the figure, changed for print where ``style`` is ``paper``: one column wide if it is narrow, else two.
 
     Raises ``LabError`` on another style, and on a number of columns that is not 1 or 2.
     """

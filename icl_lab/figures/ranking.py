@@ -35,7 +35,7 @@ class Panel:
 def ranking(
     panels: Mapping[str, Panel], rules: Sequence[str], *, title: str, label: str, log: bool, width: float = WIDE
 ) -> Figure:
-    """Draws a panel for each question: the ``rules`` from above in their order.
+    """Draw a panel for each question: the ``rules`` from above in their order.
 
     Each seed is a small dot, the mean a large one with its interval. References are grey lines, named where they fit.
     """

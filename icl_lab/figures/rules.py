@@ -15,7 +15,7 @@ from icl_lab.grid import Grid
 
 
 def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) -> dict[str, Figure]:
-    """Draws what normalizers do to scores, by name, from the grids of ``profiles/functions.py``."""
+    """Draw what normalizers do to scores, by name, from the grids of ``profiles/functions.py``."""
     focus, length, gap = grids["focus"], grids["rules-length"], grids["rules-gap"]
     few = [2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0]
     gaps = [0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]
@@ -69,7 +69,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
 
 
 def costs(measured: Grid) -> Figure:
-    """Draws time and memory of every normalizer as ratios to softmax, from the grid of ``analyses/costs.py``."""
+    """Draw time and memory of every normalizer as ratios to softmax, from the grid of ``analyses/costs.py``."""
     shown = {"forward": "time, forward", "both": "time, both ways", "both-memory": "memory, both ways"}
     longest = max(measured.values("tokens"))
     return side_by_side(
@@ -91,7 +91,7 @@ def curves(
     names: Mapping[object, str] | None = None,
     mark: tuple[float, str] | None = None,
 ) -> Figure:
-    """Draws one panel for each (title, labels of its cells), in it one line for each value of ``series``.
+    """Draw one panel for each (title, labels of its cells), in it one line for each value of ``series``.
 
     ``log`` names the logarithmic axes (``x``, ``y`` or ``xy``); ``names`` rewords the series; ``mark`` is a line.
     """
@@ -156,7 +156,7 @@ def families(
 def side_by_side(
     panels: Sequence[tuple[str, Grid, str, bool]], *, title: str, sort_by: tuple[tuple[int, float], ...] = ()
 ) -> Figure:
-    """Draws heat maps (title, grid, axis, whether logarithmic) that share their rows, the ``attn``.
+    """Draw heat maps (title, grid, axis, whether logarithmic) that share their rows, the ``attn``.
 
     Rows are sorted, largest first, by the cells that ``sort_by`` names as (number of the panel, place on its axis).
     """
@@ -183,7 +183,7 @@ def side_by_side(
 
 
 def _alike(rules: Sequence[str], tables: Sequence[Any]) -> list[list[str]]:
-    """Groups normalizers whose lines lie on each other in every panel, to the width of a line."""
+    """Group normalizers whose lines lie on each other in every panel, to the width of a line."""
     groups: list[list[str]] = []
     for rule in rules:
         for group in groups:

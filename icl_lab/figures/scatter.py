@@ -54,7 +54,7 @@ def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale],
 
 
 def cross(axes: Axes, across: Span, down: Span, look: Style, label: str = "") -> None:
-    """Draws a point with its intervals across and down; hollow where it lacks one of them."""
+    """Draw a point with its intervals across and down; hollow where it lacks one of them."""
     (x, left, right), (y, low, high) = across, down
     axes.plot([left, right], [y, y], color=look.color, linewidth=1, alpha=0.6)
     axes.plot([x, x], [low, high], color=look.color, linewidth=1, alpha=0.6)
@@ -63,7 +63,7 @@ def cross(axes: Axes, across: Span, down: Span, look: Style, label: str = "") ->
 
 
 def _scale(axes: Axes, side: str, scale: Scale, inches: float) -> None:
-    """Sets the scale of the axis x or y; its label, no longer than ``inches``, stands where there are any."""
+    """Set the scale of the axis x or y; its label, no longer than ``inches``, stands where there are any."""
     if scale.decades:
         axes.set(**{f"{side}scale": "log"})
         log_ticks(axes.xaxis if side == "x" else axes.yaxis)

@@ -62,7 +62,7 @@ class Style:
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Returns the look of each name, no two of them with the same colour, nor with one alike while there are others.
+    """Return the look of each name, no two of them with the same colour, nor with one alike while there are others.
 
     Normalizers by their own name never move: no other name can have their colours. The order of ``names`` does not
     matter.
@@ -145,7 +145,7 @@ def _number(name: str) -> int:
 
 
 def mixed(color: str, share: float) -> str:
-    """Returns a colour with a share of white, or of black where the share is below 0.
+    """Return a colour with a share of white, or of black where the share is below 0.
 
     >>> mixed("#000000", 0.5), mixed("#0072b2", 0.0)
     ('#808080', '#0072b2')

@@ -23,7 +23,7 @@ CROWD = 8  # more normalizers than this get a panel each
 
 
 def learning_curve(histories: Mapping[str, History], *, title: str, label: str) -> Figure:
-    """Draws the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
+    """Draw the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
     figure = sheet(CURVE, 4.3, title)
     loss, length = figure.subplots(2, sharex=True, height_ratios=(4, 1))
     for name, look in styles(histories).items():
@@ -65,7 +65,7 @@ def learned(history: History, *, title: str) -> Figure | None:
 def losses(
     rules: Mapping[str, Sequence[History]], *, title: str, label: str, baseline: str, width: float = WIDE
 ) -> Figure:
-    """Draws the training losses of every normalizer: each seed thin, their smoothed geometric mean thick.
+    """Draw the training losses of every normalizer: each seed thin, their smoothed geometric mean thick.
 
     More than ``CROWD`` normalizers get a panel each, the ``baseline`` behind in black.
     """
@@ -107,7 +107,7 @@ def _losses(axes: Axes, seeds: Sequence[History], look: Style, name: str, faint:
 
 
 def spans(rules: Mapping[str, Sequence[History]], *, title: str, label: str) -> Figure:
-    """Draws the training losses of every normalizer: the geometric mean over seeds, and their range as a band.
+    """Draw the training losses of every normalizer: the geometric mean over seeds, and their range as a band.
 
     Means and bands are smoothed over ``SMOOTH`` rows, fewer near the ends.
     """

@@ -47,7 +47,7 @@ class LanguageModel:
         return before[:1]
 
     def ids(self, text: str) -> list[int]:
-        """Returns the tokens of a text."""
+        """Return the tokens of a text."""
         found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found
 

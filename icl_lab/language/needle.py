@@ -29,7 +29,7 @@ class Hidden:
 
 
 def hidden(language: LanguageModel, corpus: Corpus, context: int, depth: float, sample: int) -> Hidden:
-    """Hides ``The special magic CITY number is: 1234567.`` at ``depth`` percent of a text of ``context`` tokens.
+    """Hide ``The special magic CITY number is: 1234567.`` at ``depth`` percent of a text of ``context`` tokens.
 
     City, number and text are drawn by their address (sample), so that every normalizer, depth and context meets the
     same.

@@ -77,7 +77,7 @@ class Answers:
 
 
 def checked(question: LanguageQuestion, device: torch.device) -> tuple[LanguageQuestion, LanguageModel, Corpus]:
-    """Reads model and text, fills in the lengths, and raises ``BadValue`` where anything cannot be done later."""
+    """Read model and text and fill in the lengths; raises ``BadValue`` where anything cannot be done later."""
     attns = tuple(dict.fromkeys(normalizers.canonical(attn) for attn in question.attns))
     language = read(question.model, device)
     corpus = corpus_in(language.tokenizer, question.text)
@@ -130,7 +130,7 @@ def measure(
 def _needles(
     question: LanguageQuestion, language: LanguageModel, corpus: Corpus, attn: str, tick: Callable[[int, int], object]
 ) -> Iterator[tuple[Row, list[Row]]]:
-    """Yields, for every context and depth, the share of needles missed, and the needle score of each head."""
+    """Yield, for every context and depth, the share of needles missed, and the needle score of each head."""
     asked = question.needles
     if asked is None:
         return

@@ -50,7 +50,7 @@ class Clock:
         self._rules: dict[str, dict[str, Took]] = {}  # by all that a specification says but its normalizer
 
     def __call__(self, run: Run) -> tuple[float, int, int]:
-        """Returns the seconds that are left of a run, its parameters, and the step of its checkpoint."""
+        """Return the seconds that are left of a run, its parameters, and the step of its checkpoint."""
         if self.done(run) or run.diverged:
             return 0.0, 0, 0
         if run.trained:
@@ -127,7 +127,7 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
 
 
 def changes(runs: Sequence[Run]) -> list[str]:
-    """Returns a line for each version of a part that stored runs were made with, and that is another one now."""
+    """Return a line for each version of a part that stored runs were made with, and that is another one now."""
     found = dict[str, list[Path]]()
     for run in {run.folder: run for run in runs}.values():
         for version in environment.changed_parts(run.spec, run.folder):
@@ -152,7 +152,7 @@ def changed(run: Run, results: Path) -> list[str]:
 
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
-    """Says, where a GPU is about to train eagerly, how its steps would take a fraction of the time."""
+    """Say, where a GPU is about to train eagerly, how its steps would take a fraction of the time."""
     if lab.device.type != "cuda":
         return
     if any(run.spec.train.engine == "eager" and not (run.finished or run.trained) for run in runs):
@@ -163,7 +163,7 @@ def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
 
 
 def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
-    """Says, where runs are several, how many there are, how many are done, and how long the rest takes."""
+    """Say, where runs are several, how many there are, how many are done, and how long the rest takes."""
     if len(runs) < 2:
         return
     left = [run for run in runs if not clock.done(run)]
@@ -224,7 +224,7 @@ def remaining(runs: Sequence[Run], clock: Clock) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
+    """Return a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

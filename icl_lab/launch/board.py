@@ -38,7 +38,7 @@ class Board:
             self._whole.close()
 
     def __call__(self, jobs: Sequence[Job]) -> None:
-        """Shows where each run stands."""
+        """Show where each run stands."""
         if not jobs:
             return
         if drawn():
@@ -50,7 +50,7 @@ class Board:
             self._left(jobs)
 
     def summary(self, jobs: Sequence[Job]) -> str:
-        """Returns how many runs are over, how many of them did not finish, and about how long the rest takes."""
+        """Return how many runs are over, how many of them did not finish, and about how long the rest takes."""
         over = [each for each in jobs if each.over]
         bad = sum(each.state != "done" for each in over)
         text = f"{len(over)} of {len(jobs)} runs over{f', {bad} of them not finished' if bad else ''}"

@@ -53,13 +53,13 @@ def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool =
 
 
 def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
-    """Raises ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
+    """Raise ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
     for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
         estimate.check_prompts(spec, analysis.asks(spec))
 
 
 def tell_evidence(runs: Sequence[Run], say: Say) -> None:
-    """Says, where it is so, that runs are not the user's own but read from the evidence."""
+    """Say, where it is so, that runs are not the user's own but read from the evidence."""
     copied = {run.key: run.files.path for run in runs if run.copied}
     if copied:
         be, them = ("run is", "it") if len(copied) == 1 else ("runs are", "them")
@@ -172,7 +172,7 @@ def allocated(where: Where, left: Sequence[Run], lab: Lab, clock: Clock) -> tupl
 
 
 def check_importable(runs: Sequence[Run]) -> None:
-    """Raises ``BadValue`` where a part of runs was defined in this program, in no file that workers could import."""
+    """Raise ``BadValue`` where a part of runs was defined in this program, in no file that workers could import."""
     for registry, name in dict.fromkeys(part for run in runs for part in environment.parts(run.spec)):
         source = registry.source(name)
         if source is not None and not source.distribution and source not in outside.loaded():
@@ -183,7 +183,7 @@ def check_importable(runs: Sequence[Run]) -> None:
 
 
 def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where) -> None:
-    """Says what would be done, run by run, and how long it would take."""
+    """Say what would be done, run by run, and how long it would take."""
     for run in runs:
         announce(run, lab, clock, where.reporter.out)
     number = where.jobs or 1
@@ -196,7 +196,7 @@ def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where) -> None:
 
 
 def restart(run: Run, lab: Lab) -> None:
-    """Clears a run to be done afresh; one that was cleared for that and then stopped goes on where it stands."""
+    """Clear a run to be done afresh; one that was cleared for that and then stopped goes on where it stands."""
     with run.locked(lab.say, lab.stopping):
         begun = run.folder / FORCED
         if run.finished or not begun.exists():
@@ -205,7 +205,7 @@ def restart(run: Run, lab: Lab) -> None:
 
 
 def tell_divergence(runs: Sequence[Run], say: Say) -> None:
-    """Says which trainings diverged, and so count as wrong everywhere."""
+    """Say which trainings diverged, and so count as wrong everywhere."""
     for run in runs:
         if reason := run.diverged:
             say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --force trains it again.")
@@ -218,7 +218,7 @@ def settled(run: Run) -> None:
 
 
 def finish(run: Run, lab: Lab, tested: bool = True, models: bool = False) -> bool:
-    """Finish and draw a run, or only train it unless ``tested``; returns whether that was done already."""
+    """Finish and draw a run, or only train it unless ``tested``; return whether that was done already."""
     already = undrawn(run, lab, tested, models)
     draw(run, afresh=not already, tested=tested)
     lab.tracked.finished(run)
@@ -226,7 +226,7 @@ def finish(run: Run, lab: Lab, tested: bool = True, models: bool = False) -> boo
 
 
 def undrawn(run: Run, lab: Lab, tested: bool, models: bool = False) -> bool:
-    """Finish a run without its pictures, or only train it unless ``tested``; returns whether it was."""
+    """Finish a run without its pictures, or only train it unless ``tested``; return whether it was."""
     already = run.done(tested, models)
     if not already and (models or not tested):
         with run.locked(lab.say, lab.stopping):
@@ -239,7 +239,7 @@ def undrawn(run: Run, lab: Lab, tested: bool, models: bool = False) -> bool:
 
 
 def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, clock: Clock) -> dict[Path, str]:
-    """Do unfinished runs in parallel; returns why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
+    """Do unfinished runs in parallel; return why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
     each = (where.threads or 1) if where.remote else allocation.share(workers.jobs)
     evidence = None if lab.store.archive is not None else False

@@ -27,7 +27,7 @@ def draw(run: Run, afresh: bool, tested: bool = True) -> None:
 
 
 def draw_heat_map(run: Run, afresh: bool) -> bool:
-    """Draws the heat map of a finished run in the kinds that are wanted; returns whether one was missing or afresh."""
+    """Draw the heat map of a finished run in the kinds that are wanted; return whether one was missing or afresh."""
     if paper.wanted():
         figure = heat_map(run.grid(), run.spec)
         write(run.place / f"heat-map{paper.SUFFIX}", encode(paper.styled(figure, "paper"), "pdf"))
@@ -41,13 +41,13 @@ def draw_heat_map(run: Run, afresh: bool) -> bool:
 
 
 def remove_unfinished(run: Run) -> None:
-    """Removes what a process that was killed while it drew a run has left."""
+    """Remove what a process that was killed while it drew a run has left."""
     for name in ("heat-map", "learning-curve", "learned"):
         remove_stale(run.place, f".{name}.")
 
 
 def draw_history(run: Run) -> None:
-    """Draws what the normalizers of a trained run learned on the way and, last, its learning curve.
+    """Draw what the normalizers of a trained run learned on the way and, last, its learning curve.
 
     Where that is there, all pictures are: a command that is killed before goes on with both.
     """
@@ -64,7 +64,7 @@ def history_figures(run: Run) -> dict[str, Figure]:
 
 
 def heat_map(grid: Grid, spec: RunSpec) -> Figure:
-    """Draws the headline metric of a run over the two main axes of its task."""
+    """Draw the headline metric of a run over the two main axes of its task."""
     task = tasks.build(spec.task)
     here, (rows, columns) = summary.training_cell(task, spec), task.heat_map
     return maps.heat_map(

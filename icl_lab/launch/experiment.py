@@ -115,7 +115,7 @@ class UntilDecided:
         return None if step in self._taken else step
 
     def take(self, step: Step, lab: Lab, where: Where) -> list[Finding]:
-        """Do the runs of a step, ask its analysis, and judge; returns the claims that are decided since."""
+        """Do the runs of a step, ask its analysis, and judge; return the claims that are decided since."""
         self._taken.add(step)
         before = {finding.claim for finding in self.findings if finding.decided}
         made = experiments.only(self.whole, step.variants)

@@ -49,7 +49,7 @@ class Bar:
         self._said = time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int, note: str) -> None:
-        """Shows that ``done`` of ``total`` steps of a stage are done."""
+        """Show that ``done`` of ``total`` steps of a stage are done."""
         over = self._stage == (stage, total) and self._last[0] == total and done == total
         if over or (self._stage == (stage, total) and self._last == (done, note)):
             return

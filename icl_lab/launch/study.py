@@ -65,7 +65,7 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
 
 
 def test_rescaled(runs: Sequence[Run], lab: Lab) -> None:
-    """Tests models of a comparison's baseline with rescaled prompts, where all of their weights are there."""
+    """Test models of a comparison's baseline with rescaled prompts, where all of their weights are there."""
     others = rescaled.runs_of(runs)
     if all(run.finished or reuse.there(run) for run in others):
         for run in others:
@@ -73,7 +73,7 @@ def test_rescaled(runs: Sequence[Run], lab: Lab) -> None:
 
 
 def complete_for(analysis: AnyAnalysis | None, runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool) -> bool:
-    """Finishes runs so that they can be asked; returns whether all are finished.
+    """Finish runs so that they can be asked; return whether all are finished.
 
     ``tested`` says whether they are tested: to compare their grids (without an analysis), for an analysis that reads
     grids, or because it must be known whether models have learned their task. For that alone each model is tested with
@@ -115,7 +115,7 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
 def asked_before(
     study: StudyRecord, analysis: AnyAnalysis, groups: runner.Groups, lab: Lab
 ) -> earlier_studies.EarlierStudies | None:
-    """Returns the stored answers of models to this question; None where there are none.
+    """Return the stored answers of models to this question; None where there are none.
 
     A study in which a model stands that was trained or tested again since is none of them, nor is one of the
     repository's that holds a run of the user's own. An analysis from outside may have been edited: it asks again.
@@ -140,13 +140,13 @@ def _written(run: Run) -> float:
 
 
 def tell_before(folders: Sequence[Path], say: Say, way_out: str) -> None:
-    """Says which folders numbers of models that were asked before are taken from, and by which option they are not."""
+    """Say which folders numbers of models that were asked before are taken from, and by which option they are not."""
     if folders:
         say(f"what was asked before is taken from {listed(map(str, folders))}; {way_out} asks again.")
 
 
 def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:
-    """Leaves one part of a model out at a time, and compares with the whole. Raises ``Unfinished`` where runs are left.
+    """Leave one part of a model out at a time, and compare with the whole. Raises ``Unfinished`` where runs are left.
 
     Raises ``BadValue`` where several normalizers are asked for.
     """

@@ -18,7 +18,7 @@ See = Callable[[str, Tensor], Tensor]
 
 
 def unseen(name: str, x: Tensor) -> Tensor:
-    """Leaves every activation as it is."""
+    """Leave every activation as it is."""
     return x
 
 
@@ -42,7 +42,7 @@ def norm(kind: Norm, width: int) -> nn.Module:
 
 
 def no_autocast(x: Tensor) -> torch.autocast:
-    """Switches autocast off where ``x`` lies: what comes in is computed in the precision that it has."""
+    """Switch autocast off where ``x`` lies: what comes in is computed in the precision that it has."""
     return torch.autocast(x.device.type, enabled=False)
 
 

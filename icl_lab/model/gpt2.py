@@ -227,7 +227,7 @@ class GPT2(nn.Module):
         return record.trace()
 
     def _readable(self, tokens: Tensor) -> Tensor:
-        """Returns tokens where the model lies, numbers in its precision; raises ``BadValue`` where they do not fit."""
+        """Return tokens where the model lies, numbers in its precision; raises ``BadValue`` where they do not fit."""
         if not isinstance(tokens, Tensor):
             raise BadValue(f"A model reads a Prompt or a tensor of tokens, not {type(tokens).__name__}.")
         words, width, weight = self.reading.vocabulary, self.reading.width, self.read_in.weight
@@ -244,7 +244,7 @@ class GPT2(nn.Module):
         return tokens.to(weight.device if words else weight)
 
     def places(self, t: int, rng: torch.Generator | None, device: torch.device) -> Tensor:
-        """Returns the places (t) at which the position code sets the tokens; in training ``rng`` draws random ones.
+        """Return the places (t) at which the position code sets the tokens; in training ``rng`` draws random ones.
 
         Raises ``BadValue`` when there are more tokens than the position code can tell apart.
         """
@@ -305,7 +305,7 @@ class GPT2(nn.Module):
         return cast(Tensor, outputs)
 
     def swap_rule(self, attn: str) -> None:
-        """Puts another normalizer, with its parameters at their start, in the place of every layer's own."""
+        """Put another normalizer, with its parameters at their start, in the place of every layer's own."""
         if not self.spec.attention:
             raise BadValue(f"a model without attention has no normalizer to swap for {attn}.")
         device = self.read_in.weight.device
@@ -314,7 +314,7 @@ class GPT2(nn.Module):
         self.attn = attn
 
     def swap_positions(self, code: str) -> None:
-        """Reads prompts with another code than in training; raises ``BadValue`` where one has learned vectors."""
+        """Read prompts with another code than in training; raises ``BadValue`` where one has learned vectors."""
         spec = self.spec
         other = positions.exchange(
             spec.positions, code, spec.width, spec.width // spec.heads, self.reading.train_tokens
@@ -419,7 +419,7 @@ class GPT2(nn.Module):
 
 
 def check_mask(spec: ModelSpec, normalizer: Normalizer) -> None:
-    """Raises ``BadValue`` where a model sees both sides and a normalizer counts from earlier keys alone."""
+    """Raise ``BadValue`` where a model sees both sides and a normalizer counts from earlier keys alone."""
     if spec.mask == "full" and normalizer.one_sided:
         raise BadValue(
             f"{normalizer.title} counts from earlier tokens alone, so model.mask=full has no meaning for it."
@@ -431,7 +431,7 @@ def _see_in_layer(see: See, layer: int, name: str, x: Tensor) -> Tensor:
 
 
 def _watching(watch: Watch) -> See:
-    """Shows a watcher the weights and scores of each layer, and nothing else."""
+    """Show a watcher the weights and scores of each layer, and nothing else."""
     kept: list[Tensor] = []
 
     def see(name: str, x: Tensor) -> Tensor:

@@ -312,12 +312,12 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def build(choice: str, d: int, head_dim: int, train_tokens: int) -> Positions:
-    """Builds a position code from text such as ``rotary:theta=500000``; raises ``LabError``."""
+    """Build a position code from text such as ``rotary:theta=500000``; raises ``LabError``."""
     return cast(Positions, registry.build(choice, d, head_dim, train_tokens))
 
 
 def check_scores(code: Positions, normalizer: Normalizer) -> None:
-    """Raises ``BadValue`` where a position code adds to scores and the normalizer has none that it could add to."""
+    """Raise ``BadValue`` where a position code adds to scores and the normalizer has none that it could add to."""
     if code.adds_to_scores and not normalizer.takes_bias:
         name = getattr(code, "registered", type(code).__name__)
         raise BadValue(

@@ -60,7 +60,7 @@ class Trace(Mapping[str, Tensor]):
         return list(self._found)
 
     def to_xarray(self, name: str) -> Any:
-        """Returns an xarray ``DataArray`` with named dimensions, such as prompt, head, query and key.
+        """Return an xarray ``DataArray`` with named dimensions, such as prompt, head, query and key.
 
         Raises ``LabError`` where xarray is not installed.
         """

@@ -14,12 +14,12 @@ wrappers = Registry("wrapper of a normalizer", __name__)
 
 
 def names() -> list[str]:
-    """Returns the names of all normalizers (wrappers have their own: ``wrappers.names()``)."""
+    """Return the names of all normalizers (wrappers have their own: ``wrappers.names()``)."""
     return registry.names()
 
 
 def build(choice: str, *, heads: int, head_dim: int, train_tokens: int, layer: int = 0, width: int = 0) -> Normalizer:
-    """Builds one layer's normalizer from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
+    """Build one layer's normalizer from text: ``ssa:n=2``, or ``X+reweight:p=3`` for a wrapper around X.
 
     ``layer`` is its number, from 0; ``width`` that of its tokens, where it is not heads * head_dim.
     Raises ``LabError`` when a name, an option or a value is not known, and where two parts do not go together.
@@ -58,13 +58,13 @@ def build_layers(
 
 
 def canonical(choice: str) -> str:
-    """Returns the one spelling of a choice (option order, number format); raises ``LabError`` if there is none."""
+    """Return the one spelling of a choice (option order, number format); raises ``LabError`` if there is none."""
     first, *around = _split(choice)
     return "+".join([str(registry.canonical(first)), *(str(wrappers.canonical(wrapper)) for wrapper in around)])
 
 
 def parts(choice: str) -> Iterator[tuple[Registry, str]]:
-    """Yields the names in a choice, the normalizer and the wrappers around it, each with the registry that it is in."""
+    """Yield the names in a choice, the normalizer and the wrappers around it, each with the registry that it is in."""
     first, *around = _split(choice)
     yield registry, Choice.parse(first).name
     for wrapper in around:

@@ -263,13 +263,13 @@ def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def l1(x: Tensor, *, signed: bool = True) -> Tensor:
-    """Returns x / sum |x| over the keys; a row without mass stays 0, and sends no gradient."""
+    """Return x / sum |x| over the keys; a row without mass stays 0, and sends no gradient."""
     # Where no entry is negative, the absolute value is a pass over the matrix for nothing, and another one backward.
     return ratio(x, (x.abs() if signed else x).sum(-1, keepdim=True))
 
 
 def ratio(x: Tensor, total: Tensor, least: float = MASS) -> Tensor:
-    """Returns x / total, and 0 where the total is none.
+    """Return x / total, and 0 where the total is none.
 
     Dividing by infinity there makes both slopes 0, where 0/0 makes them NaN.
     """
@@ -390,7 +390,7 @@ def is_full(visible: Tensor) -> bool:
 
 
 def softplus_inverse(y: float) -> float:
-    """Returns x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
+    """Return x with log(1 + e^x) = y, for y >= 0: where a positive parameter starts."""
     if y > 30:  # e^-y is lost in rounding against 1, and no float holds e^y from y = 710 on
         return y
     return math.log(math.expm1(y)) if y > 0 else -math.inf

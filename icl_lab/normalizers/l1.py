@@ -14,7 +14,7 @@ FAR = -30.0  # below this softplus(z) is exp(z) to every digit kept here
 
 
 def log_softplus(z: Tensor) -> Tensor:
-    """Returns log log(1 + e^z), which is z itself far below 0, where softplus underflows."""
+    """Return log log(1 + e^z), which is z itself far below 0, where softplus underflows."""
     near = z.clamp(min=FAR)
     return F.softplus(near).log() + (z - near)
 

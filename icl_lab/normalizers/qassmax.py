@@ -58,7 +58,7 @@ class QASSMax(Normalizer):
         return self.softmax.attend(self._stretched(q, visible).to(q.dtype), k, v, visible, bias)
 
     def _stretched(self, q: Tensor, visible: Tensor) -> Tensor:
-        """Returns q' (b h t_q d), in single precision or better."""
+        """Return q' (b h t_q d), in single precision or better."""
         q = upcast(q)
         log_n = count(visible).to(q.dtype).log().unsqueeze(-1)
         hidden = F.gelu(linear_map(log_n, self.base_in, self.base_in_bias))

@@ -35,7 +35,7 @@ class Relu(Scored):
         return scores(q / divisor, k, times(bias, 1 / divisor)).relu() * visible
 
     def _divisor(self, visible: Tensor, q: Tensor) -> Tensor:
-        """Returns D of each row, (t 1)."""
+        """Return D of each row, (t 1)."""
         n = count(visible).to(q.dtype).unsqueeze(-1)
         if self.divide == "train":
             return n.new_full(n.shape, self.train_tokens)

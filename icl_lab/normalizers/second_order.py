@@ -22,7 +22,7 @@ def differentiated_again(*saved: Tensor) -> bool:
 
 
 def refuse_forward_twice() -> None:
-    """Raises ``BadValue`` in a ``jvp`` that would itself be differentiated forward.
+    """Raise ``BadValue`` in a ``jvp`` that would itself be differentiated forward.
 
     torch computes it with forward derivatives switched off, so that an outer one would take it for a constant.
     """

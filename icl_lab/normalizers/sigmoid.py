@@ -38,7 +38,7 @@ class Sigmoid(Scored):
         return (z + (additive_mask(visible, z.dtype) - lower)).sigmoid()
 
     def _bias(self, visible: Tensor, dtype: torch.dtype) -> Tensor:
-        """Returns b of each row, (t 1)."""
+        """Return b of each row, (t 1)."""
         n = count(visible).to(dtype).unsqueeze(-1)
         if self.bias == "visible":
             return n.log()

@@ -49,7 +49,7 @@ class Answer(show.Written):
 
     @checked
     def figure(self, name: str = "", style: str = "screen", columns: int = 0) -> Figure:
-        """Draws a figure, the first one unless it is named.
+        """Draw a figure, the first one unless it is named.
 
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``. Raises
         ``UnknownName`` with those there are.
@@ -62,7 +62,7 @@ class Answer(show.Written):
 
     @checked
     def page(self) -> show.Page:
-        """Returns the page of the answer, which shows itself in a notebook."""
+        """Return the page of the answer, which shows itself in a notebook."""
         name = next(name for name in (f"{self.question}.html", "report.html") if name in self.made.files)
         return show.Page(self.folder / name)
 
@@ -92,7 +92,7 @@ class ExperimentReport(show.Written):
 
     @checked
     def page(self) -> show.Page:
-        """Returns the page, which shows itself in a notebook."""
+        """Return the page, which shows itself in a notebook."""
         return show.Page(self.folder / "report.html")
 
     def __repr__(self) -> str:

@@ -157,7 +157,7 @@ class Run:
 
     @checked
     def figure(self, name: str = "heat-map", style: str = "screen", columns: int = 0) -> Figure:
-        """Draws the run: ``heat-map``, ``learning-curve``, or ``learned`` where the normalizer learns numbers.
+        """Draw the run: ``heat-map``, ``learning-curve``, or ``learned`` where the normalizer learns numbers.
 
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``.
         """
@@ -172,7 +172,7 @@ class Run:
 
     @checked
     def heat_map(self, style: str = "screen", columns: int = 0) -> Figure:
-        """Draws the headline error over the task's two main axes, as the command line does."""
+        """Draw the headline error over the task's two main axes, as the command line does."""
         return self.figure("heat-map", style, columns)
 
     def __repr__(self) -> str:

@@ -52,7 +52,7 @@ class Page:
 
 
 def frame(page: str, title: str, height: int) -> str:
-    """Returns a page in a frame, so that its styles, names and scripts meet no others of the notebook."""
+    """Return a page in a frame, so that its styles, names and scripts meet no others of the notebook."""
     return (
         f'<iframe title="{html.escape(title)}" style="width:100%;height:{height}px;border:0" '
         f'srcdoc="{html.escape(page)}"></iframe>'
@@ -60,7 +60,7 @@ def frame(page: str, title: str, height: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table whose first column holds names, the others numbers."""
+    """Return a table whose first column holds names, the others numbers."""
     return (
         f'<table style="{TABLE}"><thead><tr>{_cells(head, "th")}</tr></thead><tbody>'
         + "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
@@ -69,7 +69,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Returns a text as a paragraph."""
+    """Return a text as a paragraph."""
     return f'<p style="margin:.3em 0">{html.escape(text)}</p>'
 
 
@@ -81,7 +81,7 @@ def picture(figure: Figure, alt: str) -> str:
 
 
 def of_markdown(text: str) -> str:
-    """Returns paragraphs, headings and tables of Markdown as HTML; everything in them is text."""
+    """Return paragraphs, headings and tables of Markdown as HTML; everything in them is text."""
     made, rows = list[str](), list[list[str]]()
     for line in [*text.splitlines(), ""]:
         if line.startswith("| ") and line.endswith(" |"):

@@ -73,7 +73,7 @@ class Study(show.Written):
 
     @checked
     def figure(self, name: str, style: str = "screen", columns: int = 0) -> Figure:
-        """Draws a figure of the page, such as ``forest``, ``curves``, ``ratios`` or ``maps``.
+        """Draw a figure of the page, such as ``forest``, ``curves``, ``ratios`` or ``maps``.
 
         ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``. Raises
         ``UnknownName`` with those there are.
@@ -84,7 +84,7 @@ class Study(show.Written):
 
     @checked
     def page(self) -> show.Page:
-        """Returns the page of the comparison, which shows itself in a notebook."""
+        """Return the page of the comparison, which shows itself in a notebook."""
         return show.Page(self.folder / "report.html")
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ Place = tuple[str, str]  # a module, and a name at its top
 
 @cache
 def code_hash(part: type) -> str:
-    """Returns twelve hexadecimal digits that are others where the code of a part is another one."""
+    """Return twelve hexadecimal digits that are others where the code of a part is another one."""
     found, left = dict[Place, str](), [(part.__module__, part.__name__)]
     while left:
         place = left.pop()
@@ -45,7 +45,7 @@ def file_of(part: type) -> str:
 
 
 def _named(module: str, node: ast.AST) -> Iterator[Place]:
-    """Yields what a definition names in the packages of parts."""
+    """Yield what a definition names in the packages of parts."""
     imports = _imports(module)
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):

@@ -49,7 +49,7 @@ def resolved(given: str) -> str:
 
 
 def bring(target: str) -> None:
-    """Imports a module by name, or a file or folder by its absolute path; raises whatever its code raises."""
+    """Import a module by name, or a file or folder by its absolute path; raises whatever its code raises."""
     if not is_path(target):
         importlib.import_module(target)
     elif target.endswith(".py"):
@@ -59,7 +59,7 @@ def bring(target: str) -> None:
 
 
 def module_name(target: str) -> str:
-    """Returns what the imported module is called; two files of one name in two folders are two modules."""
+    """Return what the imported module is called; two files of one name in two folders are two modules."""
     path = Path(target)
     if not is_path(target) or path.suffix != ".py":
         return path.name if is_path(target) else target
@@ -67,7 +67,7 @@ def module_name(target: str) -> str:
 
 
 def complaint(error: BaseException) -> str:
-    """Returns one line: file and line of the user's own code, and what went wrong there."""
+    """Return one line: file and line of the user's own code, and what went wrong there."""
     first = (str(error.msg if isinstance(error, SyntaxError) else error).splitlines() or [""])[0]
     what = "it calls sys.exit" if isinstance(error, SystemExit) else f"{type(error).__name__}: {first}"
     if isinstance(error, LabError):
@@ -127,7 +127,7 @@ def _where(error: BaseException) -> str:
 
 
 def shown(path: Path) -> str:
-    """Returns a path as one would type it here: relative where it lies below the current folder."""
+    """Return a path as one would type it here: relative where it lies below the current folder."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 

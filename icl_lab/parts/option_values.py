@@ -10,7 +10,7 @@ WORDS = {bool: "yes or no", int: "a whole number", float: "a finite number", str
 
 
 def kinds(annotation: Any) -> tuple[Any, ...]:
-    """Returns the members of a union, or the one type that is annotated."""
+    """Return the members of a union, or the one type that is annotated."""
     return get_args(annotation) if get_origin(annotation) in (UnionType, typing.Union) else (annotation,)
 
 
@@ -20,7 +20,7 @@ def readable(annotation: Any) -> bool:
 
 
 def read(text: str, annotation: Any) -> Any:
-    """Reads ``text`` as the first kind of ``annotation`` that it fits; ``ValueError`` if it fits none.
+    """Read ``text`` as the first kind of ``annotation`` that it fits; ``ValueError`` if it fits none.
 
     Numbers are at most ``GREATEST`` in size.
     """
@@ -45,7 +45,7 @@ def read(text: str, annotation: Any) -> Any:
 
 
 def bound(text: str) -> str:
-    """Returns what to add to a kind of number where ``text`` is one that is too large; nothing where it is none.
+    """Return what to add to a kind of number where ``text`` is one that is too large; nothing where it is none.
 
     >>> bound("1e30"), bound("nan"), bound("x")
     (' of at most 1e+15 in size', '', '')
@@ -57,7 +57,7 @@ def bound(text: str) -> str:
 
 
 def write(value: Any) -> str:
-    """Returns the shortest text that reads back as the same value: 2.0 and 2 are one spelling; items with commas."""
+    """Return the shortest text that reads back as the same value: 2.0 and 2 are one spelling; items with commas."""
     if isinstance(value, list | tuple):
         return ",".join(map(write, value))
     if isinstance(value, bool):
@@ -66,7 +66,7 @@ def write(value: Any) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Returns a value as one reads it on a page: numbers short, names before what belongs to them.
+    """Return a value as one reads it on a page: numbers short, names before what belongs to them.
 
     >>> in_words({"sigma": [1.0, 1e6 / 3], "norm": False})
     'sigma 1, 333333; norm no'
@@ -79,7 +79,7 @@ def in_words(value: Any) -> str:
 
 
 def describe(annotation: Any) -> str:
-    """Returns what may be written for a type, in words: ``a finite number or short``."""
+    """Return what may be written for a type, in words: ``a finite number or short``."""
     return " or ".join(
         ", ".join(write(value) for value in get_args(kind)) if get_origin(kind) is Literal else WORDS[kind]
         for kind in kinds(annotation)
@@ -87,7 +87,7 @@ def describe(annotation: Any) -> str:
 
 
 def finite(annotation: Any) -> list[str]:
-    """Returns every value of those kinds of a type that have finitely many (``Literal`` and bool), as text."""
+    """Return every value of those kinds of a type that have finitely many (``Literal`` and bool), as text."""
     found: list[str] = []
     for kind in kinds(annotation):
         if get_origin(kind) is Literal:

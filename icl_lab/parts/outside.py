@@ -71,7 +71,7 @@ _homes: dict[str, str] = {}  # outside modules, and classes of cells, that have 
 
 
 def load(given: str, target: str = "") -> ImportedFrom:
-    """Imports a module by its name, or a ``.py`` file or a folder by its path; a second time it does nothing.
+    """Import a module by its name, or a ``.py`` file or a folder by its path; a second time it does nothing.
 
     ``target`` is the absolute path that ``given`` stood for in another process. Raises ``BadValue``, in one line with
     the file and its line, where it cannot be imported, and where it registers nothing.
@@ -92,12 +92,12 @@ def load(given: str, target: str = "") -> ImportedFrom:
 
 
 def loaded() -> list[ImportedFrom]:
-    """Returns the imports of this process that a user named, in their order."""
+    """Return the imports of this process that a user named, in their order."""
     return list(_loaded.values())
 
 
 def installed(group: str) -> list[Broken]:
-    """Imports the entry points of a group, each once; returns those that cannot be imported."""
+    """Import the entry points of a group, each once; return those that cannot be imported."""
     if group in _searched:
         return _searched[group]
     broken = _searched[group] = []
@@ -141,7 +141,7 @@ def redefined(old: type, new: type) -> bool:
 
 
 def record(part: type, source: ImportedFrom) -> dict[str, str]:
-    """Returns where an outside part came from, for ``env.json``: the import or the distribution, the file's hash."""
+    """Return where an outside part came from, for ``env.json``: the import or the distribution, the file's hash."""
     found = {"entry_point" if source.distribution else "import": source.given, "sha256": _homes[_home(part)]}
     distribution = source.distribution or _distribution(part.__module__.partition(".")[0])
     return found | ({"distribution": distribution} if distribution else {})

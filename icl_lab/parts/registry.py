@@ -40,7 +40,7 @@ class Choice:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads ``NAME`` or ``NAME:option=value,option=value``. Raises ``BadValue`` where the form is broken."""
+        """Read ``NAME`` or ``NAME:option=value,option=value``. Raises ``BadValue`` where the form is broken."""
         name, colon, rest = text.strip().partition(":")
         pairs = [tuple(piece.strip() for piece in item.split("=", 1)) for item in rest.split(",")] if colon else []
         if not name or any(len(pair) != 2 or not all(pair) for pair in pairs):
@@ -56,7 +56,7 @@ class Choice:
 
 
 def filename(text: str) -> str:
-    """Returns a choice as it is written in a folder name: ``ssa:n=2`` becomes ``ssa-n=2``; a slash becomes ``%2F``."""
+    """Return a choice as it is written in a folder name: ``ssa:n=2`` becomes ``ssa-n=2``; a slash becomes ``%2F``."""
     return text.replace(":", "-").replace("/", "%2F")
 
 
@@ -104,13 +104,13 @@ class Registry:
         return announce
 
     def names(self) -> list[str]:
-        """Returns all names, sorted."""
+        """Return all names, sorted."""
         self._import_built_in()
         outside.installed(self.package)
         return sorted(self._parts)
 
     def part(self, name: str) -> type:
-        """Returns the class called ``name``; raises ``UnknownName``, and ``NameTaken`` where two packages bring it."""
+        """Return the class called ``name``; raises ``UnknownName``, and ``NameTaken`` where two packages bring it."""
         names = self.names()
         for broken in outside.installed(self.package):
             taken = broken.taken
@@ -122,15 +122,15 @@ class Registry:
         return self._parts[name]
 
     def source(self, name: str) -> outside.ImportedFrom | None:
-        """Returns the import that brought a part; None for those of this package."""
+        """Return the import that brought a part; None for those of this package."""
         return self._sources.get(name) if name in self._parts else None
 
     def imported(self) -> list[str]:
-        """Returns the names of the parts that have come from outside so far; imports nothing."""
+        """Return the names of the parts that have come from outside so far; imports nothing."""
         return sorted(name for name in self._sources if name in self._parts)
 
     def record(self, name: str) -> dict[str, str]:
-        """Returns where a part comes from, and the hash of its code, as ``env.json`` holds it.
+        """Return where a part comes from, and the hash of its code, as ``env.json`` holds it.
 
         Of a part from outside the import and the hash of its file, of one of this package its file and the hash of its
         syntax tree (``parts/code.py``).
@@ -140,7 +140,7 @@ class Registry:
         return known | {"kind": self.kind, "name": name}
 
     def brought(self, source: outside.ImportedFrom) -> list[str]:
-        """Returns the names of the parts that came with an import."""
+        """Return the names of the parts that came with an import."""
         return [
             name
             for name in self.names()
@@ -148,18 +148,18 @@ class Registry:
         ]
 
     def broken(self) -> list[str]:
-        """Returns a line for each entry point of an installed package that cannot be imported."""
+        """Return a line for each entry point of an installed package that cannot be imported."""
         return [broken.line for broken in outside.installed(self.package)]
 
     def options(self, name: str) -> Mapping[str, inspect.Parameter]:
-        """Returns the options of ``name`` with their types and defaults."""
+        """Return the options of ``name`` with their types and defaults."""
         try:
             return _options(self.part(name))
         except NameError as error:
             raise BadValue(f"{self.kind} '{name}': the types of its options cannot be read: {error}.") from error
 
     def canonical(self, text: str) -> Choice:
-        """Returns the one spelling of a choice: options in the constructor's order, numbers in their shortest form."""
+        """Return the one spelling of a choice: options in the constructor's order, numbers in their shortest form."""
         choice = Choice.parse(text)
         values = self._values(choice)
         return Choice(
@@ -168,7 +168,7 @@ class Registry:
         )
 
     def build(self, text: str, *context: Any) -> Any:
-        """Builds the chosen part: ``part(*context, **options)``. Raises ``LabError`` on a bad name, option or value."""
+        """Build the chosen part: ``part(*context, **options)``. Raises ``LabError`` on a bad name, option or value."""
         choice = Choice.parse(text)
         values = self._values(choice)
         try:
@@ -179,7 +179,7 @@ class Registry:
             raise BadValue(f"{self.kind} '{text}' cannot be built: {error}.") from error
 
     def entries(self, *, outside: bool = True) -> Iterator[Entry]:
-        """Yields what each part says of itself; those that came from outside only where ``outside``."""
+        """Yield what each part says of itself; those that came from outside only where ``outside``."""
         for name in self.names():
             if self.source(name) and not outside:
                 continue
@@ -218,7 +218,7 @@ class Registry:
 
 
 def require(holds: bool, bound: str, got: object) -> None:
-    """Raises ``BadValue`` unless ``holds``: ``require(tau > 0, "tau must be > 0", tau)``."""
+    """Raise ``BadValue`` unless ``holds``: ``require(tau > 0, "tau must be > 0", tau)``."""
     if not holds:
         raise BadValue(f"{bound}, got {got}.")
 
@@ -241,7 +241,7 @@ def _place(part: type) -> str:
 
 
 def _marked(text: str, mark: str) -> str:
-    """Returns the text after ``mark:`` up to the next mark or blank line, as one line."""
+    """Return the text after ``mark:`` up to the next mark or blank line, as one line."""
     lines = iter(text.splitlines())
     found: list[str] = []
     for line in lines:

@@ -42,7 +42,7 @@ OPERATIONS: dict[str, Callable[[int], int]] = {
 
 
 def check(lengths: Sequence[int]) -> None:
-    """Raises ``BadValue`` on prompts whose pairs of tokens do not fit into the memory of this machine, by estimate."""
+    """Raise ``BadValue`` on prompts whose pairs of tokens do not fit into the memory of this machine, by estimate."""
     longest, bound = max(lengths), room(torch.device("cpu"))
     if (needs := float(HELD_A_PAIR * BATCH * HEADS * longest**2)) > bound:
         raise BadValue(
@@ -117,7 +117,7 @@ def measure(
 
 
 def counts(grid: Grid) -> list[str]:
-    """Returns the lines of the table of operations, for the terminal."""
+    """Return the lines of the table of operations, for the terminal."""
     at = f"n = {POSTER_LENGTH:,}"
     lines = [
         f"operations of the activation, one causal head, {at} (poster; its printed column is ten times its formulas)"
@@ -132,7 +132,7 @@ def counts(grid: Grid) -> list[str]:
 
 
 def table(grid: Grid) -> list[str]:
-    """Returns the lines of the ratios that a grid holds, for the terminal: medians, and their range at the longest."""
+    """Return the lines of the ratios that a grid holds, for the terminal: medians, and their range at the longest."""
     lines = []
     longest = max(grid.values("tokens"))
     titles = {"forward": "time, forward", "both": "time, forward and backward", "both-memory": "memory, both ways"}

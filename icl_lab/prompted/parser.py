@@ -17,7 +17,7 @@ WRAPS = ("```", "**", "`", "$", '"', "'")
 
 
 def parse_number(text: str) -> float | None:
-    """Returns the one number that a text is; None where it is anything else, or no finite number.
+    """Return the one number that a text is; None where it is anything else, or no finite number.
 
     A sign, decimals after a point, an exponent, a minus of print, a label in front and a full stop behind are read;
     thousands set apart, fractions, units and ranges are not.
@@ -32,7 +32,7 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_choice(text: str, choices: Sequence[str]) -> str | None:
-    """Returns the one choice that a text is, whatever its case; None where it is anything else.
+    """Return the one choice that a text is, whatever its case; None where it is anything else.
 
     >>> parse_choice(" true.", ["False", "True"]), parse_choice("True, because", ["False", "True"])
     ('True', None)

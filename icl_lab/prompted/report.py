@@ -36,14 +36,14 @@ class Measurements:
     answers: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, read: str) -> int:
-        """Returns the number of answers that were ``UNPARSABLE`` or ``UNANSWERED``."""
+        """Return the number of answers that were ``UNPARSABLE`` or ``UNANSWERED``."""
         return sum(line["read"] == read for line in self.answers)
 
 
 def make_report(
     study: PromptedStudy, replies: Mapping[str, Reply], options: Mapping[str, Any], command: str
 ) -> tuple[list[str], dict[str, str | bytes]]:
-    """Measures a study; returns the lines of its table, and the other files of its folder."""
+    """Measure a study; return the lines of its table, and the other files of its folder."""
     found, model, spec = measured(study, replies), study.options.model, study.spec
     grid = Grid.of(found.rows, study.axes, task=spec.task, preset=spec.preset, spec=study.hash, seed=0)
     lines = [f"# {model} on {spec.task}", "", _options(study, found), ""]
@@ -64,7 +64,7 @@ def make_report(
 
 
 def measured(study: PromptedStudy, replies: Mapping[str, Reply]) -> Measurements:
-    """Measures the answers of a study, by the keys of its questions.
+    """Measure the answers of a study, by the keys of its questions.
 
     A question without an answer counts as wrong, and in ``unanswered``: who calls this has decided so.
     """
@@ -106,7 +106,7 @@ def measured(study: PromptedStudy, replies: Mapping[str, Reply]) -> Measurements
 
 
 def answer_text(question: PromptQuestion, reply: Reply) -> str:
-    """Returns the answer; that to a text that is to be gone on with ends with its line, whether or not it stopped."""
+    """Return the answer; that to a text that is to be gone on with ends with its line, whether or not it stopped."""
     text = reply.said.lstrip()
     return text.partition("\n")[0] if "prompt" in question.body else text
 
@@ -140,7 +140,7 @@ def _columns(prompt: Prompt, errors: Tensor, places: Tensor) -> Tensor:
 
 
 def _references(study: PromptedStudy, cell: Cell, prompt: Prompt, labels: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of the task's references on all answers of the prompts, as in every grid.
+    """Yield the rows of the task's references on all answers of the prompts, as in every grid.
 
     Those that read the prompt stand there a second time, reading the numbers as they are written: no reader of the text
     can know more.

@@ -62,12 +62,12 @@ class Speech:
     means: tuple[str, ...] = ()
 
     def right(self, prompt: Prompt, t: int, number: Number) -> str:
-        """Returns the true answer to the first prompt at token ``t`` as a language model would write it."""
+        """Return the true answer to the first prompt at token ``t`` as a language model would write it."""
         target = prompt.targets[0, t].item()
         return self.choices[int(target)] if self.choices else number(target)
 
     def outputs(self, said: str, count: int) -> Tensor | None:
-        """Reads the text of an answer as the ``count`` outputs of a token; None where it cannot be read.
+        """Read the text of an answer as the ``count`` outputs of a token; None where it cannot be read.
 
         Two choices and one output: the logit is the second score less the first.
         """
@@ -85,12 +85,12 @@ class Speech:
 
 @singledispatch
 def speech(task: Task) -> Speech:
-    """Returns a task in words; raises ``BadValue`` where it has not been put into words."""
+    """Return a task in words; raises ``BadValue`` where it has not been put into words."""
     raise BadValue(f"{task.name} has not been put into words; these have: {', '.join(spoken())}.")
 
 
 def spoken() -> list[str]:
-    """Returns the names of the tasks that have been put into words."""
+    """Return the names of the tasks that have been put into words."""
     return [name for name in tasks.names() if speech.dispatch(tasks.registry.part(name)) is not speech.dispatch(object)]
 
 

@@ -146,7 +146,7 @@ class PromptedStudy:
         return [*(["digits"] if len(self.digits) > 1 else []), *shifts, "length"]
 
     def drawn(self, cell: Cell) -> Prompt:
-        """Returns the test prompts of a cell."""
+        """Return the test prompts of a cell."""
         length, shift = int(cell["length"]), shift_of(cell)
         if not self.suite.prefixes:
             return draw(self.suite, length, self.test, shift).take(self.options.prompts)
@@ -154,7 +154,7 @@ class PromptedStudy:
         return whole.first(self.suite.tokens(length)).take(self.options.prompts)
 
     def asked(self, cell: Cell, prompt: Prompt) -> list[list[int]]:
-        """Returns the tokens whose answers are asked for, prompt by prompt.
+        """Return the tokens whose answers are asked for, prompt by prompt.
 
         All that are scored, or one: the last, or where the headline is a mean over answers one that is drawn evenly
         from those that count in it, by the address (length, number of the prompt), whatever the shift.
@@ -171,7 +171,7 @@ class PromptedStudy:
         return found
 
     def questions_of(self, cell: Cell) -> Iterator[PromptQuestion]:
-        """Yields the questions of a cell, prompt by prompt."""
+        """Yield the questions of a cell, prompt by prompt."""
         prompt, written = self.drawn(cell), writer(cell["digits"])
         place = "_".join(f"{value:.12g}" for value in cell.values())
         for number, (tokens, one) in enumerate(zip(self.asked(cell, prompt), prompt.pieces(1), strict=True)):
@@ -188,12 +188,12 @@ class PromptedStudy:
         return {name: value for name, value in asked.items() if value is not None}
 
     def questions(self) -> list[PromptQuestion]:
-        """Returns every question, cell by cell."""
+        """Return every question, cell by cell."""
         return [question for cell in self.cells for question in self.questions_of(cell)]
 
 
 def shift_of(cell: Cell) -> dict[str, float]:
-    """Returns the labels of a cell that say how its prompts are drawn."""
+    """Return the labels of a cell that say how its prompts are drawn."""
     return {axis: value for axis, value in cell.items() if axis not in ("digits", "length")}
 
 

@@ -70,7 +70,7 @@ class PublishedTable:
         return tuple(self.rows[0])
 
     def where(self, **labels: object) -> tuple[Row, ...]:
-        """Returns the rows with these labels, compared as numbers where both are; ``LabError`` if there is none."""
+        """Return the rows with these labels, compared as numbers where both are; ``LabError`` if there is none."""
         for column in labels:
             if column not in self.columns:
                 raise UnknownOption(f"The published table '{self.name}'", column, self.columns)
@@ -81,7 +81,7 @@ class PublishedTable:
         return rows
 
     def at(self, column: str, /, **labels: object) -> Cell:
-        """Returns the one cell with these labels; raises ``LabError`` if there is none or more than one.
+        """Return the one cell with these labels; raises ``LabError`` if there is none or more than one.
 
         >>> load("ssa_table1").at("mse", method="Softmax", sigma=10)
         Cell(text='45.35', number=45.35)
@@ -94,7 +94,7 @@ class PublishedTable:
         return rows[0][column]
 
     def footnotes(self, row: Row, column: str | None = None) -> tuple[Note, ...]:
-        """Returns the doubts about a row, or about one column of it; those about the whole table are not repeated."""
+        """Return the doubts about a row, or about one column of it; those about the whole table are not repeated."""
         return tuple(note for note in self.notes if note.where and note.covers(row, column))
 
     @property
@@ -104,13 +104,13 @@ class PublishedTable:
 
 
 def names() -> list[str]:
-    """Returns the names of all tables, sorted."""
+    """Return the names of all tables, sorted."""
     return sorted(_folders())
 
 
 @cache
 def load(name: str) -> PublishedTable:
-    """Reads a table; raises ``UnknownName`` with those that exist."""
+    """Read a table; raises ``UnknownName`` with those that exist."""
     folders = _folders()
     if name not in folders:
         raise UnknownName("published table", name, folders)

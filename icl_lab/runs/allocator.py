@@ -16,7 +16,7 @@ OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")  # 
 
 
 def keep_freed() -> bool:
-    """Lets this process keep freed memory; returns whether it does.
+    """Let this process keep freed memory; return whether it does.
 
     It changes no number. Elsewhere than on Linux with glibc, and where the environment sets the allocator, all stays as
     it is.

@@ -70,7 +70,7 @@ def swapped_run(run: Run, place: Path) -> Run:
 
 
 def study_files(folder: Path) -> dict[str, bytes]:
-    """Returns the files of a study that are kept, by their names: numbers and tables, and no pages or pictures.
+    """Return the files of a study that are kept, by their names: numbers and tables, and no pages or pictures.
 
     Raises ``RunFailed`` where a file is not the one that the record was written with, or a folder has no record.
     """
@@ -85,7 +85,7 @@ def study_files(folder: Path) -> dict[str, bytes]:
 
 
 def changed_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
-    """Returns which of the folders ``add_studies`` would write: those that do not hold these very studies.
+    """Return which of the folders ``add_studies`` would write: those that do not hold these very studies.
 
     Raises ``RunFailed`` with all that hold another study, of which something would be lost; ``replace`` allows it.
     """
@@ -102,7 +102,7 @@ def changed_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool 
 
 
 def add_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = False) -> list[Path]:
-    """Writes studies into their folders, each in one step, and returns those that changed."""
+    """Write studies into their folders, each in one step, and return those that changed."""
     for place in found:  # what a process left that was killed, in the midst of it or at its end
         restore_folder(place)
         remove_stale(place.parent, staged_prefix(place))
@@ -114,7 +114,7 @@ def add_studies(found: Mapping[Path, Mapping[str, bytes]], *, replace: bool = Fa
 
 
 def _own_files(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:
-    """Returns the files of a finished run itself, without its tests with other normalizers."""
+    """Return the files of a finished run itself, without its tests with other normalizers."""
     missing = [name for name in ALWAYS if not (run.folder / name).exists()]
     if missing:
         raise RunFailed(f"{run.folder} is not a finished run: it has no {', '.join(missing)}.")

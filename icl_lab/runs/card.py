@@ -11,7 +11,7 @@ from icl_lab.runs.summary import bound_words
 
 
 def text(run: Run, library: str = "icl_lab") -> str:
-    """Returns the card as Markdown, of weights that ``library`` reads; ``RunFailed`` where none are kept."""
+    """Return the card as Markdown, of weights that ``library`` reads; ``RunFailed`` where none are kept."""
     if not run.trained:
         raise RunFailed(f"{run.folder} keeps no weights, of which there could be a card.")
     spec, env, task = run.spec, run.env(), tasks.build(run.spec.task)

@@ -31,7 +31,7 @@ def grids(store: Store, say: Say, tick: Tick = silent) -> Iterator[tuple[Grid, M
 
 
 def swaps(run: Run) -> list[str]:
-    """Returns the normalizers that were put in the place of a run's own when it was tested again."""
+    """Return the normalizers that were put in the place of a run's own when it was tested again."""
     if run.copied:
         names = [name for name in run.files.names if name.startswith("swap-") and name.endswith("/grid.csv")]
         return sorted({_tested(run.read(name)) for name in names} - {""})

@@ -24,7 +24,7 @@ SUM = 32  # bytes of the sha256 that a file begins with
 
 
 def keep(folder: Path, owner: str, model: GPT2, progress: Progress) -> None:
-    """Publishes a checkpoint of the run ``owner``; the one before it stays until the next."""
+    """Publish a checkpoint of the run ``owner``; the one before it stays until the next."""
     data = packed({"owner": owner, "attn": model.attn, "model": model.state_dict(), **asdict(progress)})
     last, before = (folder / name for name in NAMES)
     if last.exists():
@@ -33,7 +33,7 @@ def keep(folder: Path, owner: str, model: GPT2, progress: Progress) -> None:
 
 
 def packed(state: Mapping[str, Any]) -> bytes:
-    """Returns the bytes of a state, its sha256 before them, as ``unpacked`` reads them."""
+    """Return the bytes of a state, its sha256 before them, as ``unpacked`` reads them."""
     with io.BytesIO() as buffer:
         torch.save(dict(state), buffer)
         data = buffer.getvalue()
@@ -41,7 +41,7 @@ def packed(state: Mapping[str, Any]) -> bytes:
 
 
 def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable[[str], object]) -> Progress:
-    """Loads the newest whole checkpoint of the run ``owner`` into ``model``, and says where it goes on.
+    """Load the newest whole checkpoint of the run ``owner`` into ``model``, and say where it goes on.
 
     One that is damaged, of another run, or that does not fit this one is named and left aside; without any the training
     starts from step 0.
@@ -69,7 +69,7 @@ def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable
 
 
 def _take_up(model: GPT2, state: Mapping[str, Any], spec: TrainSpec) -> Progress:
-    """Loads what a checkpoint holds; raises one of ``MISFIT`` where it is not the state of such a training."""
+    """Load what a checkpoint holds; raises one of ``MISFIT`` where it is not the state of such a training."""
     progress = Progress(**{name: value for name, value in state.items() if name not in ("attn", "model")})
     if not 0 <= progress.step <= spec.steps:
         raise ValueError(f"step {progress.step} of {spec.steps}")
@@ -82,20 +82,20 @@ def _take_up(model: GPT2, state: Mapping[str, Any], spec: TrainSpec) -> Progress
 
 
 def step(folder: Path) -> int:
-    """Returns the step of the newest whole checkpoint in a folder; 0 without one."""
+    """Return the step of the newest whole checkpoint in a folder; 0 without one."""
     there = (folder / name for name in NAMES if (folder / name).exists())
     steps = (state.get("step") for path in there if (state := unpacked(path)) is not None)
     return next((step for step in steps if isinstance(step, int) and step >= 0), 0)
 
 
 def remove(folder: Path) -> None:
-    """Removes the checkpoints of a training that is over, or is to be done afresh."""
+    """Remove the checkpoints of a training that is over, or is to be done afresh."""
     for name in NAMES:
         (folder / name).unlink(missing_ok=True)
 
 
 def unpacked(path: Path) -> dict[str, Any] | None:
-    """Returns what a checkpoint holds; None where its bytes are not those that were written."""
+    """Return what a checkpoint holds; None where its bytes are not those that were written."""
     try:
         data = foreign.read(path)
         if hashlib.sha256(data[SUM:]).digest() != data[:SUM]:

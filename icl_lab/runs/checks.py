@@ -20,7 +20,7 @@ CLOSE = 1e-5  # relative: errors are float32, cells have eight digits
 
 
 def folder(spec: RunSpec, place: Path) -> None:
-    """Raises ``RunFailed`` where a specification is not the one that ``<preset>-<hash>/seed-K`` is named for."""
+    """Raise ``RunFailed`` where a specification is not the one that ``<preset>-<hash>/seed-K`` is named for."""
     named = place.parent.name
     if named != f"{spec.preset}-{spec.hash}":
         raise RunFailed(
@@ -30,7 +30,7 @@ def folder(spec: RunSpec, place: Path) -> None:
 
 
 def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> None:
-    """Raises ``RunFailed`` unless every row carries the run's labels and no cell of the test is missing or doubled."""
+    """Raise ``RunFailed`` unless every row carries the run's labels and no cell of the test is missing or doubled."""
     columns = {name: grid.frame[name].tolist() for name in (*told, "metric")}
     own = [not str(name).startswith("reference:") for name in columns["attn"]]
     for name, value in told.items():
@@ -48,7 +48,7 @@ def labels(grid: Grid, told: Mapping[str, Any], test: TestSpec, path: Path) -> N
 
 
 def means(grid: Grid, errors: Errors, model: str, metric: str, path: Path, *, all_cells: bool) -> None:
-    """Raises ``RunFailed`` where a cell of the headline metric is not the mean over its prompts' errors.
+    """Raise ``RunFailed`` where a cell of the headline metric is not the mean over its prompts' errors.
 
     With ``all_cells`` also where a cell has none (the evidence keeps those of some).
     """

@@ -25,7 +25,7 @@ def trains(
     results: Folder = RESULTS,
     **more: str | bool | Sequence[str],
 ) -> str:
-    """Returns the command that trains: ``icl-lab sweep --task linear --attn ssa --preset smoke``."""
+    """Return the command that trains: ``icl-lab sweep --task linear --attn ssa --preset smoke``."""
     words = ["--task", task, *(word for attn in attns for word in ("--attn", attn)), "--preset", preset]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--seeds", str(seeds)] if seeds > 1 else []
@@ -33,7 +33,7 @@ def trains(
 
 
 def repeats(run: Run, results: Folder = RESULTS, *, anew: bool = False) -> str:
-    """Returns the command that makes a run again (and the seeds before it), whatever made it.
+    """Return the command that makes a run again (and the seeds before it), whatever made it.
 
     With ``anew`` it trains this run alone, though it is there.
     """
@@ -46,7 +46,7 @@ def repeats(run: Run, results: Folder = RESULTS, *, anew: bool = False) -> str:
 
 
 def differences(spec: RunSpec) -> list[str]:
-    """Returns the fields in which a run is not its preset, as ``--set`` takes them."""
+    """Return the fields in which a run is not its preset, as ``--set`` takes them."""
     try:
         usual = preset_spec(spec.task, spec.attn, spec.preset, spec.test.draws)
     except LabError as reason:  # a part that is not here
@@ -72,7 +72,7 @@ def settings(spec: RunSpec) -> dict[str, str]:
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
-    """Returns the words of options by name: of a flag its name alone, of one that is not given nothing.
+    """Return the words of options by name: of a flag its name alone, of one that is not given nothing.
 
     >>> options({"force": True, "name": "", "variant": ["a", "b"]})
     ['--force', '--variant', 'a', '--variant', 'b']
@@ -91,7 +91,7 @@ def options(values: Mapping[str, Any]) -> list[str]:
 
 
 def joined(verb: str, words: Sequence[str], results: Folder = RESULTS) -> str:
-    """Returns a command as a shell takes it."""
+    """Return a command as a shell takes it."""
     place = [] if str(results) == RESULTS else ["--results", str(results)]
     return shlex.join(["icl-lab", verb, *words, *place])
 

@@ -32,7 +32,7 @@ READ = "reads"  # of env.json: files that the task reads, name -> SHA-256; left 
 
 
 def device(name: str) -> torch.device:
-    """Returns the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if absent.
+    """Return the device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; raises ``BadValue`` if absent.
 
     Whoever asks is about to compute: from here on the process keeps the memory that tensors give back.
     """
@@ -50,14 +50,14 @@ def device(name: str) -> torch.device:
 
 
 def describe(device: torch.device) -> str:
-    """Returns the device in words: ``cpu (2 threads)``."""
+    """Return the device in words: ``cpu (2 threads)``."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
 
 
 def seconds(job: Callable[[], object], device: torch.device) -> float:
-    """Does the job, and returns how long it took, the device's own queue included."""
+    """Do the job, and return how long it took, the device's own queue included."""
     _wait(device)
     start = time.perf_counter()
     job()
@@ -97,13 +97,13 @@ def origin() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of the packages that compute, and of the laboratory."""
+    """Return the versions of the packages that compute, and of the laboratory."""
     found = {"icl_lab": importlib.metadata.version("icl_lab") if installed("icl_lab") else "not installed"}
     return found | {name: importlib.metadata.version(name) for name in PACKAGES if installed(name)}
 
 
 def machine_class() -> str:
-    """Returns the kind of machine, and nothing that names the machine itself."""
+    """Return the kind of machine, and nothing that names the machine itself."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
@@ -114,7 +114,7 @@ def of_run(spec: RunSpec, device: torch.device, command: str) -> dict[str, Any]:
 
 
 def recorded_parts(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
-    """Returns what ``env.json`` says of parts, from outside and of this package: kind, name, import or file, hash."""
+    """Return what ``env.json`` says of parts, from outside and of this package: kind, name, import or file, hash."""
     found = [registry.record(name) for registry, name in dict.fromkeys(parts(spec))]
     kinds = {
         FIELD: [part for part in found if "file" not in part],
@@ -124,7 +124,7 @@ def recorded_parts(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
 
 
 def require_parts(spec: RunSpec, folder: Path) -> None:
-    """Raises ``UnknownName``, with the import that the run was made with, where a part of a stored run is not here."""
+    """Raise ``UnknownName``, with the import that the run was made with, where a part of a stored run is not here."""
     for registry, name in parts(spec):
         if name not in registry.names():
             lost = next(
@@ -135,7 +135,7 @@ def require_parts(spec: RunSpec, folder: Path) -> None:
 
 
 def explain_missing(error: UnknownName, root: Path) -> UnknownName:
-    """Returns the error with the import that a stored run was made with, where one has the part that is missing."""
+    """Return the error with the import that a stored run was made with, where one has the part that is missing."""
     for path in sorted(root.glob("runs/*/*/*/seed-*/env.json")):
         for part in _stored(path.parent):
             if (part["kind"], part["name"]) == (error.kind, error.name):
@@ -176,7 +176,7 @@ def keeps_parts(folder: Path) -> bool:
 
 
 def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
-    """Yields the names of all parts that a specification chooses, each with the registry that it is in."""
+    """Yield the names of all parts that a specification chooses, each with the registry that it is in."""
     yield tasks.registry, Choice.parse(spec.task).name
     for attn in filter(None, (spec.attn, spec.train.switch_to)):
         yield from normalizers.parts(attn)

@@ -60,7 +60,7 @@ class RunSize:
 
 
 def size_of(spec: RunSpec, device: str = "cpu") -> RunSize:
-    """Returns the size of a run; ``device`` is a kind of device (cpu, cuda, mps)."""
+    """Return the size of a run; ``device`` is a kind of device (cpu, cuda, mps)."""
     task, train, model = tasks.build(spec.task), spec.train, spec.model
     count = parameters(spec, task)
     batch, t = train.batch_at(train.steps - 1), task.tokens(train.longest)
@@ -82,7 +82,7 @@ def size_of(spec: RunSpec, device: str = "cpu") -> RunSize:
 
 
 def training_operations(spec: RunSpec) -> float:
-    """Returns the operations of a training, about: three forward passes a prompt, at each step's own batch and length.
+    """Return the operations of a training, about: three forward passes a prompt, at each step's own batch and length.
 
     Of many steps, a hundred are counted.
     """
@@ -90,7 +90,7 @@ def training_operations(spec: RunSpec) -> float:
 
 
 def operations_by_step(spec: RunSpec) -> Callable[[int], float]:
-    """Returns the operations of the first steps of a training as a function of how many, as ``training_operations``."""
+    """Return the operations of the first steps of a training as a function of how many, as ``training_operations``."""
     task, train = tasks.build(spec.task), spec.train
     count, counted = parameters(spec, task), range(0, train.steps, max(1, train.steps // 100))
     read = ((train.batch_at(step), task.tokens(train.length_at(step))) for step in counted)
@@ -100,7 +100,7 @@ def operations_by_step(spec: RunSpec) -> Callable[[int], float]:
 
 
 def test_operations(spec: RunSpec) -> float:
-    """Returns the operations of a test, about: a forward pass a prompt and cell, one for lengths cut from the greatest.
+    """Return the operations of a test, about: a forward pass a prompt and cell, one for lengths cut from the greatest.
 
     References are left out, and normalizers that need a pass for every length are reckoned as the others.
     """
@@ -125,7 +125,7 @@ def prompts_bytes(spec: RunSpec, prompts: int, length: int, *, whole: bool = Tru
 
 
 def parameters(spec: RunSpec, task: Task) -> int:
-    """Returns the parameters of a model, those of its normalizers apart: they are few."""
+    """Return the parameters of a model, those of its normalizers apart: they are few."""
     model, d = spec.model, spec.model.width
     head_dim = d // model.heads
     with torch.device("meta"):  # a table of any size takes no memory there
@@ -144,7 +144,7 @@ def room(device: torch.device) -> float:
 
 
 def check_training(spec: RunSpec, device: torch.device, together: int = 1) -> None:
-    """Raises ``BadValue`` where ``together`` trainings of a kind do not fit the device, or one takes over a year."""
+    """Raise ``BadValue`` where ``together`` trainings of a kind do not fit the device, or one takes over a year."""
     size = size_of(spec, device.type)
     whole = f"{together} trainings at once" if together > 1 else "the training"
     parts = f"{_gb(size.model)} GB for {size.parameters:,} parameters, {_gb(size.step)} GB for a step"
@@ -153,7 +153,7 @@ def check_training(spec: RunSpec, device: torch.device, together: int = 1) -> No
 
 
 def check_test(spec: RunSpec, device: torch.device, together: int = 1) -> None:
-    """Raises ``BadValue`` where ``together`` tests do not fit into memory, or one takes over a year."""
+    """Raise ``BadValue`` where ``together`` tests do not fit into memory, or one takes over a year."""
     size, test = size_of(spec, device.type), spec.test
     what = f"{test.prompts:,} prompts of {test.lengths[-1]:,} examples"
     _fits("the test", together * size.test, what, room(torch.device("cpu")))
@@ -161,14 +161,14 @@ def check_test(spec: RunSpec, device: torch.device, together: int = 1) -> None:
 
 
 def check_prompts(spec: RunSpec, sets: Iterable[tuple[int, int]]) -> None:
-    """Raises ``BadValue`` where prompts that an analysis asks for, each set a count and a length, do not fit."""
+    """Raise ``BadValue`` where prompts that an analysis asks for, each set a count and a length, do not fit."""
     for prompts, length in sets:
         what = f"{prompts:,} prompts of {length:,} examples"
         _fits("the analysis", prompts_bytes(spec, prompts, length), what, room(torch.device("cpu")))
 
 
 def training_seconds(spec: RunSpec, device: torch.device) -> tuple[float, int]:
-    """Returns the seconds that training will take here, and the working parameters.
+    """Return the seconds that training will take here, and the working parameters.
 
     Raises ``BadValue`` where the device is not one for the engine.
     """
@@ -217,7 +217,7 @@ def test_seconds(spec: RunSpec, device: torch.device) -> float:
 
 
 def examples(spec: TrainSpec, since: int = 0) -> float:
-    """Returns the sum of the prompts' lengths over the steps from ``since`` on, in batches of the first step's size.
+    """Return the sum of the prompts' lengths over the steps from ``since`` on, in batches of the first step's size.
 
     Of very many steps, from a part.
     """

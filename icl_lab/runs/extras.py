@@ -38,7 +38,7 @@ def requirements() -> dict[str, list[str]]:
 
 
 def missing(needs: list[str]) -> list[str]:
-    """Returns those of these packages that are not installed."""
+    """Return those of these packages that are not installed."""
     return [each for each in needs if not installed(_name(each))]
 
 

@@ -28,7 +28,7 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, data: bytes) -> "Stamp":
-        """Returns the stamp of these bytes."""
+        """Return the stamp of these bytes."""
         return cls(len(data), sha256(data))
 
 
@@ -53,7 +53,7 @@ def read(folder: Path) -> dict[str, Stamp] | None:
 
 
 def note(folder: Path, files: Mapping[str, bytes], over: Sequence[str], before: Sequence[str] = ()) -> None:
-    """Names files that are about to be written, in the place of those called ``over``.
+    """Name files that are about to be written, in the place of those called ``over``.
 
     A folder that has no manifest yet gets one that also names what stands there already of the files ``before``.
     """
@@ -73,7 +73,7 @@ def of(files: Mapping[str, bytes]) -> bytes:
 
 
 def without(data: bytes, names: Sequence[str]) -> bytes:
-    """Returns a manifest as it would be had these files not been there."""
+    """Return a manifest as it would be had these files not been there."""
     stamps = msgspec.json.decode(data, type=dict[str, Stamp])
     return _written({name: stamp for name, stamp in stamps.items() if name not in names})
 
@@ -91,7 +91,7 @@ def check(path: Path, data: bytes | None) -> None:
 
 
 def compare(path: Path, stamp: Stamp | None, data: bytes | None) -> None:
-    """Raises ``RunFailed`` unless a file is as its stamp says; None where either is missing."""
+    """Raise ``RunFailed`` unless a file is as its stamp says; None where either is missing."""
     if stamp is None:
         if data is not None:
             raise RunFailed(f"{path} is not among the files that {NAME} names; {WAY_OUT}.")

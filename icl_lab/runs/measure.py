@@ -97,7 +97,7 @@ class Errors:
         self.cells: dict[tuple[float, ...], Tensor] = {}
 
     def at(self, cell: Mapping[str, float]) -> Tensor:
-        """Returns the shares of the prompts of a cell, (b); raises ``KeyError`` where it was not measured.
+        """Return the shares of the prompts of a cell, (b); raises ``KeyError`` where it was not measured.
 
         Without a label for some axis: the mean over its cells, which share their prompts.
         """
@@ -118,24 +118,24 @@ class Errors:
         return torch.stack(found).mean(0)
 
     def means(self) -> dict[tuple[float, ...], float]:
-        """Returns the mean of each cell, by its labels in the order of the axes; all are summed in one pass."""
+        """Return the mean of each cell, by its labels in the order of the axes; all are summed in one pass."""
         rows = torch.stack(list(self.cells.values())).double().mean(1).tolist() if self.cells else []
         return dict(zip(self.cells, rows, strict=True))
 
     def add(self, cell: Mapping[str, float], values: Tensor, share: int = 1) -> None:
-        """Keeps values (b) or (b g) of a cell, the mean of each ``share`` prompts in a row (those of one function)."""
+        """Keep values (b) or (b g) of a cell, the mean of each ``share`` prompts in a row (those of one function)."""
         kept = shares(values).double().view(-1, share).mean(1)
         self.cells[tuple(float(cell[axis]) for axis in self.axes)] = kept.float()
 
     def encoded(self) -> bytes:
-        """Returns ``errors.safetensors``: a tensor of shares (cells b), and one of labels (cells) for each axis."""
+        """Return ``errors.safetensors``: a tensor of shares (cells b), and one of labels (cells) for each axis."""
         labels = torch.tensor(list(self.cells), dtype=torch.float64).reshape(len(self.cells), len(self.axes))
         columns = {f"axis {number} {axis}": labels[:, number].clone() for number, axis in enumerate(self.axes)}
         errors = torch.stack(list(self.cells.values())) if self.cells else torch.empty(0, 0)
         return save({"errors": errors, **columns})
 
     def only(self, cells: Sequence[Mapping[str, float]]) -> Self:
-        """Returns the errors of those cells that have one of these sets of labels; other labels are not asked."""
+        """Return the errors of those cells that have one of these sets of labels; other labels are not asked."""
         made = type(self)(self.axes)
         for labels, kept in self.cells.items():
             here = dict(zip(self.axes, labels, strict=True))
@@ -152,7 +152,7 @@ class Errors:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """Reads such a file; raises ``ValueError`` where it is none."""
+        """Read such a file; raises ``ValueError`` where it is none."""
         try:
             tensors = load(data)
             shares = tensors["errors"]
@@ -279,7 +279,7 @@ def _cell(value: float, stderr: float, count: int) -> dict[str, float]:
 
 
 def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) -> Prompt:
-    """Draws test prompts by address: a length has its own prompts unless it is cut from the greatest."""
+    """Draw test prompts by address: a length has its own prompts unless it is cut from the greatest."""
     if test.draws == "paper":
         return task.published(length, **shift)
     address: tuple[str | int, ...] = ("test",) if task.prefixes else ("test", length)
@@ -292,13 +292,13 @@ def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) ->
 
 @torch.no_grad()  # with gradients all that the passes computed would be kept as long as the answers are
 def predict(subject: Subject, prompt: Prompt) -> Tensor:
-    """Returns the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
+    """Return the outputs (b t c) on the CPU, from as many prompts at once as memory allows."""
     return torch.cat([subject.predict(piece).cpu() for piece in fitting(prompt, subject.bytes_of)])
 
 
 @torch.no_grad()
 def predict_at(subject: Subject, prompt: Prompt, at: int, alike: int) -> Tensor:
-    """Returns the outputs (b c) at token ``at``, on the CPU, of prompts (b t w).
+    """Return the outputs (b c) at token ``at``, on the CPU, of prompts (b t w).
 
     Of these, ``alike`` in a row have all tokens before it in common, which a model reads once where it can.
     """
@@ -338,7 +338,7 @@ def judged(task: Task, outputs: Tensor, prompt: Prompt) -> Tensor:
 
 @torch.no_grad()
 def errors_of(task: Task, subject: Subject, prompt: Prompt) -> Tensor:
-    """Returns the errors of every answer of the prompts, (b q), from as many at once as memory allows.
+    """Return the errors of every answer of the prompts, (b q), from as many at once as memory allows.
 
     Piece by piece: the answers of all prompts at once may be the largest thing there is.
     """
@@ -359,7 +359,7 @@ def at_once(bytes_of: Callable[[int], float], t: int) -> int:
 def _passes(
     subject: Subject, task: Task, test: TestSpec, shift: Mapping[str, float]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor, Tensor]]:
-    """Yields what ``_score`` does for every length, from as few passes as the subject and the task allow."""
+    """Yield what ``_score`` does for every length, from as few passes as the subject and the task allow."""
     lengths = test.lengths
     if not task.prefixes:
         for length in lengths:

@@ -111,7 +111,7 @@ PRESETS = {
 
 
 def named(name: str) -> Preset:
-    """Returns the preset of that name; raises ``UnknownName`` with those that there are."""
+    """Return the preset of that name; raises ``UnknownName`` with those that there are."""
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)
     return PRESETS[name]

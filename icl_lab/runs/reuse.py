@@ -15,7 +15,7 @@ from icl_lab.runs.run_files import RunFiles, RunFolder
 
 
 def weights(run: Run, say: Say) -> None:
-    """Takes over the model of a finished training that differs in nothing but the test grid, if there is one."""
+    """Take over the model of a finished training that differs in nothing but the test grid, if there is one."""
     for files in _alike(run, say):
         try:
             found = {name: run_files.read(files, name) for name in TRAINED}
@@ -46,7 +46,7 @@ def same_model(files: RunFiles, env: Mapping[str, Any]) -> bool:
 
 
 def _alike(run: Run, say: Say) -> Iterator[RunFiles]:
-    """Yields the finished trainings that differ in nothing but the test, those of the results folder first."""
+    """Yield the finished trainings that differ in nothing but the test, those of the results folder first."""
     training = run.spec.training
     for files in chain(RunFolder(run.folder).siblings(), run.copy.siblings() if run.copy is not None else ()):
         if WEIGHTS not in files:

@@ -115,7 +115,7 @@ class Run:
         return self.below("grid.csv") in self.files
 
     def swapped(self, normalizer: str) -> "Run":
-        """Returns the test of the same training with another normalizer."""
+        """Return the test of the same training with another normalizer."""
         return replace(self, swap=normalizer)
 
     @property
@@ -141,7 +141,7 @@ class Run:
 
     @contextmanager
     def locked(self, say: Say, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Holds the run for this process; a second process says that it waits, and then waits.
+        """Hold the run for this process; a second process says that it waits, and then waits.
 
         A run whose model is read from a copy, or from a folder that cannot be written, needs no lock: nothing about it
         will be written. Raises ``Stopped`` when ``stopping()`` turns true while it waits.
@@ -159,7 +159,7 @@ class Run:
             yield
 
     def begin(self) -> None:
-        """Writes the specification; raises ``RunFailed`` if the folder holds another one, ``Diverged`` if it did."""
+        """Write the specification; raises ``RunFailed`` if the folder holds another one, ``Diverged`` if it did."""
         if self.copied and self.trained:
             return
         path = self.folder / SPEC
@@ -190,16 +190,16 @@ class Run:
             path.unlink()
 
     def forget_replaced(self) -> None:
-        """Removes the finished run that was set aside when this one was done afresh."""
+        """Remove the finished run that was set aside when this one was done afresh."""
         shutil.rmtree(self.folder / REPLACED, ignore_errors=True)
 
     def keep(self, model: GPT2, progress: Progress) -> None:
-        """Publishes a checkpoint; the one before it stays until the next."""
+        """Publish a checkpoint; the one before it stays until the next."""
         with writing(self.folder):
             checkpoints.keep(self.folder, self._owner, model, progress)
 
     def resume(self, model: GPT2, say: Say) -> Progress:
-        """Loads the newest whole checkpoint of this run into ``model``, and says where it goes on."""
+        """Load the newest whole checkpoint of this run into ``model``, and say where it goes on."""
         return checkpoints.resume(self.folder, self._owner, model, self.spec.train, say)
 
     @property
@@ -218,13 +218,13 @@ class Run:
         self.publish_trained({"history.csv": encode_history(reason.history), "env.json": about})
 
     def keep_model(self, model: GPT2, history: list[dict[str, float]], env: Mapping[str, Any]) -> None:
-        """Publishes the history, the environment and, last of the three, the trained weights."""
+        """Publish the history, the environment and, last of the three, the trained weights."""
         data = encode_weights(model)
         about = _json({**env, "model_sha256": sha256(data)})
         self.publish_trained({"history.csv": encode_history(history), "env.json": about.encode(), WEIGHTS: data})
 
     def publish_trained(self, files: Mapping[str, bytes]) -> None:
-        """Publishes what a training left, in the order of ``TRAINED``."""
+        """Publish what a training left, in the order of ``TRAINED``."""
         with writing(self.folder):
             self._describe()  # the folder may have been removed meanwhile
             manifest.note(self.folder, files, over=TRAINED, before=[SPEC])
@@ -233,7 +233,7 @@ class Run:
             checkpoints.remove(self.folder)
 
     def load_model(self, model: GPT2) -> None:
-        """Loads the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
+        """Load the trained weights; raises ``RunFailed`` if the file is damaged or altered."""
         stored, own = self._decoded(WEIGHTS, load), model.state_dict(keep_vars=True)
         try:
             # A parameter that layers share is stored once, under one of its names.
@@ -243,7 +243,7 @@ class Run:
             raise RunFailed(f"{self.folder / 'model.safetensors'} does not fit its specification: {error}") from error
 
     def last_parameters(self) -> dict[str, Tensor] | None:
-        """Returns the parameters of the final norm and the read-out; None where no weights are kept.
+        """Return the parameters of the final norm and the read-out; None where no weights are kept.
 
         Raises ``RunFailed`` where a file is damaged.
         """
@@ -253,12 +253,12 @@ class Run:
         return self._decoded(READ_OUT, load) if READ_OUT in self.files else None
 
     def answer_bound(self) -> tuple[Tensor, Tensor] | None:
-        """Returns centre and bound of the answers (``model/bound.py``); None where the parameters are not kept."""
+        """Return centre and bound of the answers (``model/bound.py``); None where the parameters are not kept."""
         last = self.last_parameters()
         return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
 
     def bound(self) -> float | None:
-        """Returns C, the largest over the outputs; infinity without a final norm, None where it is not kept.
+        """Return C, the largest over the outputs; infinity without a final norm, None where it is not kept.
 
         Without the parameters it is what the history logged after the last step, unless a moving average was tested.
         """
@@ -268,11 +268,11 @@ class Run:
         return rows[-1].get("bound") if rows and rows[-1]["step"] == self.spec.train.steps else None
 
     def env(self) -> dict[str, Any]:
-        """Returns what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
+        """Return what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
         return self._decoded("env.json", lambda data: dict(json.loads(foreign.shallow(data))))
 
     def history(self) -> list[dict[str, float]]:
-        """Returns the rows of ``history.csv``."""
+        """Return the rows of ``history.csv``."""
         return self._decoded("history.csv", decode_history)
 
     def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
@@ -297,24 +297,24 @@ class Run:
                     publish(self.folder / place / name, data)
 
     def grid(self) -> Grid:
-        """Returns the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
+        """Return the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
         grid = self._decoded(self.below("grid.csv"), lambda data: Grid.read(data.decode()))
         checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, self.place / "grid.csv")
         return grid
 
     def errors(self) -> Errors | None:
-        """Returns what each test prompt adds to the headline metric; None where that was not kept."""
+        """Return what each test prompt adds to the headline metric; None where that was not kept."""
         name = self.below("errors.safetensors")
         data = self.files.find(name)
         return None if data is None else self._decoded(name, Errors.decoded, data)
 
     def checksums(self) -> list[str]:
-        """Returns SHA-256 of the grid and of the errors that are kept, as they stand; of a finished run."""
+        """Return SHA-256 of the grid and of the errors that are kept, as they stand; of a finished run."""
         sums = [self.files.checksum(self.below(name)) for name in ("grid.csv", "errors.safetensors")]
         return [each for each in sums if each is not None]
 
     def measured(self) -> tuple[Grid, Errors | None]:
-        """Returns the grid and the errors; raises ``RunFailed`` unless each cell is the mean of its errors."""
+        """Return the grid and the errors; raises ``RunFailed`` unless each cell is the mean of its errors."""
         grid, errors = self.grid(), self.errors()
         if errors is not None:
             headline, path = tasks.build(self.spec.task).headline, self.place / "grid.csv"
@@ -326,7 +326,7 @@ class Run:
             publish(self.folder / SPEC, _json(self.spec.whole()).encode())
 
     def read(self, name: str) -> bytes:
-        """Returns a file by its name below the run's folder, as it was written.
+        """Return a file by its name below the run's folder, as it was written.
 
         Raises ``RunFailed`` where it is missing, damaged or edited.
         """
@@ -340,7 +340,7 @@ class Run:
 
 
 def read_spec(path: Path) -> RunSpec:
-    """Reads the file of a specification; raises ``RunFailed`` where it cannot be read or is none."""
+    """Read the file of a specification; raises ``RunFailed`` where it cannot be read or is none."""
     try:
         return parse_spec(foreign.read(path, foreign.MOST_TEXT), path)
     except OSError as error:
@@ -348,7 +348,7 @@ def read_spec(path: Path) -> RunSpec:
 
 
 def parse_spec(data: bytes, path: Path) -> RunSpec:
-    """Returns the specification that a file holds; raises ``RunFailed`` where it is none.
+    """Return the specification that a file holds; raises ``RunFailed`` where it is none.
 
     The axes of its test come in the task's order, as in the specification that was written, so that a test which is
     repeated from the file has the same rows in the same order.

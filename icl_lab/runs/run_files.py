@@ -34,13 +34,13 @@ class RunFiles(Protocol):
     def __contains__(self, name: str) -> bool: ...
 
     def find(self, name: str) -> bytes | None:
-        """Returns a file, None where the run was written without it; ``RunFailed`` where it is not as written."""
+        """Return a file, None where the run was written without it; ``RunFailed`` where it is not as written."""
 
     def checksum(self, name: str) -> str | None:
-        """Returns the SHA-256 of a file; None where it is not there."""
+        """Return the SHA-256 of a file; None where it is not there."""
 
     def siblings(self) -> Iterable["RunFiles"]:
-        """Returns the files of the runs of the same normalizer and seed, and a task of the same name."""
+        """Return the files of the runs of the same normalizer and seed, and a task of the same name."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class RunFolder:
         return (self.path / name).exists()
 
     def find(self, name: str) -> bytes | None:
-        """Returns a file that is as the manifest says; None where the run was written without it."""
+        """Return a file that is as the manifest says; None where the run was written without it."""
         data = self._bytes(name)
         manifest.check(self.path / name, data)
         return data
 
     def checksum(self, name: str) -> str | None:
-        """Returns the SHA-256 of a file as it stands; None where it is not there."""
+        """Return the SHA-256 of a file as it stands; None where it is not there."""
         data = self._bytes(name)
         return None if data is None else sha256(data)
 
     def siblings(self) -> "list[RunFolder]":
-        """Returns the folders of the same normalizer and seed, and a task of the same name, whatever its options."""
+        """Return the folders of the same normalizer and seed, and a task of the same name, whatever its options."""
         tasks, normalizer = self.path.parents[2], self.path.parents[1].name
         alike = f"{tasks.name.partition('-')[0]}*/{normalizer}/*/{self.path.name}/spec.json"
         return [RunFolder(path.parent) for path in sorted(tasks.parent.glob(alike))]
@@ -85,7 +85,7 @@ class RunFolder:
 
 
 def read(files: RunFiles, name: str) -> bytes:
-    """Returns a file of a run as it was written; raises ``RunFailed`` where it is missing, damaged or edited."""
+    """Return a file of a run as it was written; raises ``RunFailed`` where it is missing, damaged or edited."""
     data = files.find(name)
     if data is None:
         raise RunFailed(f"{files.path / name} is missing; {WAY_OUT}.")
@@ -93,7 +93,7 @@ def read(files: RunFiles, name: str) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> RunFailed:
-    """Returns the complaint about a file of a run that cannot be read."""
+    """Return the complaint about a file of a run that cannot be read."""
     return RunFailed(f"{path} cannot be read: {error.strerror or error}; {WAY_OUT}.")
 
 
@@ -119,11 +119,11 @@ def encode_history(rows: Sequence[Mapping[str, float]]) -> bytes:
 
 
 def decode_history(data: bytes) -> list[dict[str, float]]:
-    """Returns the rows of ``history.csv``."""
+    """Return the rows of ``history.csv``."""
     rows = csv.DictReader(data.decode().splitlines())
     return [{key: float(value) for key, value in row.items() if value} for row in rows]
 
 
 def row_at(history: Sequence[Mapping[str, float]], step: float) -> Mapping[str, float]:
-    """Returns the last row of a history up to a step; the first row where the step comes before it."""
+    """Return the last row of a history up to a step; the first row where the step comes before it."""
     return next((row for row in reversed(history) if row["step"] <= step), history[0])

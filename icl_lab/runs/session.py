@@ -45,7 +45,7 @@ class Lab:
     show: Callable[[str], object] = lambda text: None  # tables of a study, before its figures are drawn
 
     def tested(self, done: int, total: int) -> None:
-        """Shows how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""
+        """Show how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""
         self.tick("sweep", done, total, "")
         if done < total and self.stopping():
             raise Stopped("stopped while testing; the model is kept, and the same command tests it again.")

@@ -63,7 +63,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return dict(msgspec.to_builtins(self))
 
     def untrained(self, task: Task, seed: int) -> GPT2:
-        """Returns the model before its first step, on the CPU: its weights are drawn from the training seed."""
+        """Return the model before its first step, on the CPU: its weights are drawn from the training seed."""
         model = GPT2(self.model, self.reading(task), self.attn, stream(seed, "init"))
         scaling.scale_start(model, self.train)
         return model
@@ -76,7 +76,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] = (), draws: str = "ours") -> RunSpec:
-    """Resolves names and ``a.b=value`` settings to a specification, and checks it before anything is computed.
+    """Resolve names and ``a.b=value`` settings to a specification, and check it before anything is computed.
 
     Raises ``LabError`` on an unknown task, normalizer, option, preset or field, and on a value out of bounds.
     """
@@ -89,7 +89,7 @@ def resolve(task: str, attn: str, preset: str = "lite", settings: Sequence[str] 
 
 
 def preset_spec(task: str, attn: str, preset: str, draws: str = "ours") -> RunSpec:
-    """Returns the specification of a preset as it is, without a look at whether the normalizer and the task fit it.
+    """Return the specification of a preset as it is, without a look at whether the normalizer and the task fit it.
 
     Raises ``LabError`` on an unknown task, normalizer, option or preset.
     """
@@ -111,7 +111,7 @@ def preset_spec(task: str, attn: str, preset: str, draws: str = "ours") -> RunSp
 
 
 def change(spec: RunSpec, settings: Mapping[str, Any]) -> RunSpec:
-    """Returns ``spec`` with fields changed: ``{"train.steps": "2000", "test.axes.length": "10,20"}``.
+    """Return ``spec`` with fields changed: ``{"train.steps": "2000", "test.axes.length": "10,20"}``.
 
     ``model.rope_theta`` is short for ``test.positions=rotary:theta=...``: another base of the angles at test only.
     ``train.switch_step=7/8`` is that share of ``train.steps``, whatever these are in the end.
@@ -191,7 +191,7 @@ def _pair(setting: str) -> tuple[str, str]:
 
 
 def _read(path: str, text: str, old: object) -> Any:
-    """Reads text as the kind of value that it replaces; bounds are checked when the specification is whole again."""
+    """Read text as the kind of value that it replaces; bounds are checked when the specification is whole again."""
     if isinstance(old, list):
         return [_read(path, item, 0.0) for item in text.split(",")]
     if isinstance(old, bool):
@@ -223,7 +223,7 @@ def _wanted(path: str) -> str:
 
 
 def check(spec: RunSpec, task: Task) -> None:
-    """Raises ``BadValue`` for what no single field can know."""
+    """Raise ``BadValue`` for what no single field can know."""
     _drawable(spec, task)
     _rescalable(spec, task)
     scaling.check(spec.model, spec.train)
@@ -269,7 +269,7 @@ def _usual_rescaling(task: Task) -> Rescaling:
 
 
 def _rescalable(spec: RunSpec, task: Task) -> None:
-    """Raises ``BadValue`` where prompts of a test cannot be rescaled as it says."""
+    """Raise ``BadValue`` where prompts of a test cannot be rescaled as it says."""
     test = spec.test
     if test.rescale == "none":
         if test.rescale_from != FIRST:
@@ -292,7 +292,7 @@ def check_swap(spec: RunSpec, normalizer: str) -> None:
 
 
 def _drawable(spec: RunSpec, task: Task) -> None:
-    """Raises ``BadValue`` for a length or shift, in training or in a test, of which the task can draw no prompts."""
+    """Raise ``BadValue`` for a length or shift, in training or in a test, of which the task can draw no prompts."""
     climb, shifts = spec.train.curriculum, spec.test.shifts()
     for axis, usual in task.training.items():
         # A shift is a factor unless training has none of it.

@@ -27,15 +27,15 @@ class Store:
     archive: Archive | None = None
 
     def run(self, spec: RunSpec, seed: int, swap: str = "") -> Run:
-        """Returns the place of a run, whether or not it is there yet."""
+        """Return the place of a run, whether or not it is there yet."""
         return self._run(self.folder(spec) / f"seed-{seed}", spec, seed, swap)
 
     def folder(self, spec: RunSpec) -> Path:
-        """Returns the folder that holds all seeds of a specification."""
+        """Return the folder that holds all seeds of a specification."""
         return self.root / "runs" / filename(spec.task) / filename(spec.attn) / f"{spec.preset}-{spec.hash}"
 
     def seeds(self, spec: RunSpec) -> list[int]:
-        """Returns the seeds of a specification that have begun, or that the evidence holds, in order."""
+        """Return the seeds of a specification that have begun, or that the evidence holds, in order."""
         folder = self.folder(spec)
         found = {seed_of(path.parent) for path in folder.glob("seed-*/spec.json")}
         if self.archive is not None:
@@ -48,7 +48,7 @@ class Store:
         return own or (self.archive is not None and any(f"/{preset}-" in run.key for run in self.archive.runs()))
 
     def at(self, place: Path) -> Run:
-        """Returns the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
+        """Return the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
 
         Raises it too where the run's task or normalizer is not known here, with the import that the run was made with,
         and ``RunFailed`` where the specification inside is not the one that the folder is named after.
@@ -79,7 +79,7 @@ class Store:
         return run
 
     def runs(self, say: Say | None = None, preset: str = "") -> Iterator[Run]:
-        """Yields every run that has begun, of one preset where said, then those that only the archive holds.
+        """Yield every run that has begun, of one preset where said, then those that only the archive holds.
 
         They come by task, normalizer and specification, and seeds by their number.
 
@@ -106,12 +106,12 @@ class Store:
                 yield self._run(place, spec, seed_of(place) or 0)
 
     def study(self, folder: Path) -> Path:
-        """Returns the folder of a study: this one, or where it is missing the repository's study of the same name."""
+        """Return the folder of a study: this one, or where it is missing the repository's study of the same name."""
         other = self._repositorys(folder)
         return other if other is not None and other.exists() and not folder.exists() else folder
 
     def studies(self, parent: Path, pattern: str) -> list[Path]:
-        """Returns the folders of studies in ``parent`` whose names match, here or in the repository, sorted."""
+        """Return the folders of studies in ``parent`` whose names match, here or in the repository, sorted."""
         places = (parent, self._repositorys(parent))
         names = {path.name for place in places if place is not None for path in place.glob(pattern)}
         return [self.study(parent / name) for name in sorted(names)]
@@ -136,7 +136,7 @@ class Store:
 
 
 def by_rule(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Groups runs of several training seeds by their normalizer, in order of appearance."""
+    """Group runs of several training seeds by their normalizer, in order of appearance."""
     names = dict.fromkeys(run.name for run in runs)
     return {name: [run for run in runs if run.name == name] for name in names}
 
@@ -155,6 +155,6 @@ def seed_in(files: RunFiles) -> int:
 
 
 def seed_of(folder: Path) -> int | None:
-    """Returns the K of a folder ``seed-K``; None for another name."""
+    """Return the K of a folder ``seed-K``; None for another name."""
     word, _, number = folder.name.partition("-")
     return int(number) if word == "seed" and number.isascii() and number.isdigit() else None

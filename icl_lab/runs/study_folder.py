@@ -78,7 +78,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         cls, kind: str, options: Mapping[str, Any], groups: Mapping[str, Sequence[Run]], command: str
     ) -> "StudyRecord":
-        """Describes a study of these runs, made now and here."""
+        """Describe a study of these runs, made now and here."""
         members = [Member.of(label, run) for label, runs in groups.items() for run in runs]
         plain = json.loads(json.dumps(dict(options), default=list))
         return cls(kind, plain, members, command, environment.commit(), environment.machine_class())
@@ -94,12 +94,12 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (self.kind, self.options) == (other.kind, other.options) and set(other.runs) <= set(self.runs)
 
     def usual_name(self, tag: str = "") -> str:
-        """Returns ``KIND-TASK-PRESET[-TAG]-HASH``."""
+        """Return ``KIND-TASK-PRESET[-TAG]-HASH``."""
         first = self.runs[0]
         return "-".join(filter(None, [self.kind, filename(first.task), first.preset, tag, self.hash]))
 
     def sealed(self, files: Mapping[str, bytes]) -> "StudyRecord":
-        """Returns the record of a folder with these files: their checksums, and its own."""
+        """Return the record of a folder with these files: their checksums, and its own."""
         return self._sealed({name: sha256(content) for name, content in files.items()})
 
     def _sealed(self, sums: Mapping[str, str]) -> "StudyRecord":
@@ -112,7 +112,7 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self._sealed({name: sum for name, sum in self.files.items() if _holds_numbers(name)}).seal
 
     def json(self) -> bytes:
-        """Returns the text of ``study.json``."""
+        """Return the text of ``study.json``."""
         fields = msgspec.to_builtins(self)
         for name in ("asked", "code"):  # as in records from before there were such fields, so that their seals hold
             if not fields[name]:
@@ -127,7 +127,7 @@ def publish(
     figures: Mapping[str, "Figure"],
     kinds: Sequence[str] = KINDS,
 ) -> list[str]:
-    """Writes a study: files, figures and the record that seals them, with the checksum of each; returns their names.
+    """Write a study: files, figures and the record that seals them, with the checksum of each; return their names.
 
     The folder takes the place of the one before it in one step, so that of two commands which write it at once one
     wins whole. Files of somebody else in it stay. Raises ``RunFailed`` where it cannot be written.
@@ -146,7 +146,7 @@ def publish(
 
 
 def reword(path: Path, text: str) -> None:
-    """Puts a text in the place of one of a study, and seals its record anew; all other files stay."""
+    """Put a text in the place of one of a study, and seal its record anew; all other files stay."""
     with _held(path.parent):
         known, data = read(path.parent), text.encode()
         if known is None:
@@ -157,7 +157,7 @@ def reword(path: Path, text: str) -> None:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Keeps other processes from writing a folder meanwhile."""
+    """Keep other processes from writing a folder meanwhile."""
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.parent / ".publishing.lock")
@@ -169,7 +169,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def read(folder: Path) -> StudyRecord | None:
-    """Reads what a folder holds; None where it has no record; raises ``RunFailed`` where that is damaged."""
+    """Read what a folder holds; None where it has no record; raises ``RunFailed`` where that is damaged."""
     path = folder / RECORD
     if not path.exists():
         return None
@@ -187,7 +187,7 @@ def read(folder: Path) -> StudyRecord | None:
 
 
 def folders(root: Path, option: str) -> list[Path]:
-    """Returns the folders of studies below ``root`` that have an option, sorted; those that cannot be read as well."""
+    """Return the folders of studies below ``root`` that have an option, sorted; those that cannot be read as well."""
     found = []
     for path in sorted(root.glob(f"**/{RECORD}")):
         try:
@@ -224,7 +224,7 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
 
 
 def verify(folder: Path, pictures: bool = True) -> None:
-    """Raises ``RunFailed`` where a file of a folder is not the one that its record was written with, or is missing.
+    """Raise ``RunFailed`` where a file of a folder is not the one that its record was written with, or is missing.
 
     Pictures and pages may be missing, since numbers are never read from them; a table may be there compressed. Who only
     reads numbers leaves out ``pictures``: a picture drawn here stays where a newer study is pulled over an older one.
@@ -234,7 +234,7 @@ def verify(folder: Path, pictures: bool = True) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Raises ``RunFailed`` where a file of a study is damaged or edited; files that no record names are passed over."""
+    """Raise ``RunFailed`` where a file of a study is damaged or edited; files that no record names are passed over."""
     if (study := read(path.parent)) is None:
         return
     if not as_written(path, study):
@@ -280,7 +280,7 @@ def _sum(path: Path, packed: bool) -> str:
 
 
 def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force: bool = False) -> Path:
-    """Returns the folder that the study will be published in, before anything is computed for it.
+    """Return the folder that the study will be published in, before anything is computed for it.
 
     Raises ``BadValue`` where ``name`` leaves the results folder, and where another study stands there already, unless
     ``force``.
@@ -299,7 +299,7 @@ def place(record: StudyRecord, root: Path, name: str = "", tag: str = "", force:
 
 
 def _own(root: Path, name: str) -> None:
-    """Raises ``BadValue`` unless a name is that of a folder inside the results that is nobody else's."""
+    """Raise ``BadValue`` unless a name is that of a folder inside the results that is nobody else's."""
     inside = Path(name).parts
     if Path(name).is_absolute() or ".." in inside or not inside or any(part != part.strip() for part in inside):
         raise BadValue(f"--name is a folder inside the results folder; got '{name}'.")

@@ -44,7 +44,7 @@ def left_out(grid: Grid, task: Task, spec: RunSpec) -> str:
 
 
 def home(grid: Grid, task: Task, spec: RunSpec) -> str:
-    """Returns words for the cell that ``at_home`` reads: training conditions, or the nearest to them in the grid."""
+    """Return words for the cell that ``at_home`` reads: training conditions, or the nearest to them in the grid."""
     lacking = left_out(grid, task, spec)
     return f"in the nearest cell to training conditions ({lacking})" if lacking else "in training conditions"
 
@@ -75,7 +75,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
 
 
 def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
-    """Returns the headline metric of several training seeds as a small table: their mean and standard deviation.
+    """Return the headline metric of several training seeds as a small table: their mean and standard deviation.
 
     Formula: mean over s, and sqrt(sum (x - mean)^2 / (s - 1)), of the s seeds' values in each cell
     """
@@ -97,7 +97,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
 
 
 def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
-    """Returns the headline metric in training conditions, the mean over seeds, of the normalizer and references.
+    """Return the headline metric in training conditions, the mean over seeds, of the normalizer and references.
 
     Where training has met every value of an axis (a facet of the task), the mean over its values. Where the grid leaves
     training conditions out, the values of the nearest cell: ``home`` says which it is.
@@ -109,7 +109,7 @@ def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float
 
 
 def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
-    """Returns why a normalizer counts as not learned, over its training seeds; nothing where it counts as learned.
+    """Return why a normalizer counts as not learned, over its training seeds; nothing where it counts as learned.
 
     Formula: the median over seeds of ``normalized_error``, in training conditions, is at least ``GATE``. A grid without
     training conditions does not tell: nothing is returned (``left_out`` says which it lacks).
@@ -165,7 +165,7 @@ def _references(values: Mapping[str, float], task: Task) -> tuple[dict[str, floa
 
 
 def lost(grid: Grid, task: Task, here: Mapping[str, float]) -> set[tuple[float, float]]:
-    """Returns the places of the task's map (down, across) where answers of the model were no finite numbers.
+    """Return the places of the task's map (down, across) where answers of the model were no finite numbers.
 
     In the test set of the headline: metrics of another one have another prefix.
     """
@@ -179,7 +179,7 @@ def lost(grid: Grid, task: Task, here: Mapping[str, float]) -> set[tuple[float, 
 
 
 def shown_cells(grid: Grid, task: Task, here: Mapping[str, float]) -> Grid:
-    """Returns the cells of the task's map: the headline of the model, every other axis at its training condition."""
+    """Return the cells of the task's map: the headline of the model, every other axis at its training condition."""
     others = {axis: value for axis, value in here.items() if axis not in task.heat_map}
     return grid.where(attn=model_name(grid), metric=task.headline, **_present(grid, others))
 

@@ -63,7 +63,7 @@ def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:
 
 
 def check_file(path: Path) -> None:
-    """Raises ``RunFailed`` where a file of a run or of a study is damaged or edited."""
+    """Raise ``RunFailed`` where a file of a run or of a study is damaged or edited."""
     if (path.parent / study_folder.RECORD).exists():
         study_folder.check_file(path)
     elif path.name in (*TRAINED, *MEASURED):
@@ -71,7 +71,7 @@ def check_file(path: Path) -> None:
 
 
 def table(found: Sequence[Verification]) -> list[str]:
-    """Returns how many of each kind are in which state, as lines of text."""
+    """Return how many of each kind are in which state, as lines of text."""
     counts = Counter((each.kind, each.state) for each in found)
     kinds = list(dict.fromkeys(each.kind for each in found))
     wide = max([len("kind"), *map(len, kinds)])
@@ -128,7 +128,7 @@ def _verification(kind: str, run: Run) -> Verification:
 
 
 def _check_files(folder: Path) -> bool:
-    """Checks every file that the manifest of a folder names; returns whether there is one."""
+    """Check every file that the manifest of a folder names; return whether there is one."""
     stamps = manifest.read(folder)
     finished = (folder / "grid.csv").exists()
     for name, stamp in (stamps or {}).items():

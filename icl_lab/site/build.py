@@ -46,7 +46,7 @@ class Stock:
         tick: Tick = silent,
         judge: Callable[[Store, Path, Tick, Grids], Claims] | None = None,
     ) -> "Stock":
-        """Reads a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
+        """Read a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
         roots = {"own": store.root}
         if store.archive is not None:
             roots["evidence"] = store.archive.root.parent
@@ -71,14 +71,14 @@ class Stock:
         """The specifications as verdicts and studies name them: by hash and the normalizer put in."""
         return {(spec.spec, spec.swap): spec for spec in self.specifications}
 
-    def claims_of(self, study: StudyPage) -> list[Entry]:
-        """Returns the claims that are read from a study."""
+    def claims_of(self, study: StudyPage) -> list[Judged]:
+        """Return the claims that are read from a study."""
         name = study.place.rpartition("/")[2]
         here = (each for each in self.claims.all if (each.found.experiment, each.found.preset) == study.asked)
         return [each for each in here if each.found.study == name]
 
     def used(self, spec: Specification) -> list[tuple[str, str]]:
-        """Returns (title, page) of the experiments and studies that a specification is in."""
+        """Return (title, page) of the experiments and studies that a specification is in."""
         return self._used.get((spec.spec, spec.swap), [])
 
     @cached_property
@@ -94,7 +94,7 @@ class Stock:
 
 
 def build(stock: Stock, tick: Tick = silent) -> Site:
-    """Returns the site."""
+    """Return the site."""
     boundary = BOUNDARY.read_text() if BOUNDARY.exists() else ""
     shown = [*PAGES, *([("boundary.html", "The boundary")] if boundary else [])]
     common = {"pages": shown, "origin": environment.origin()}

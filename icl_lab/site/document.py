@@ -14,17 +14,17 @@ SPAN = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)
 
 
 def title(text: str) -> str:
-    """Returns the first heading."""
+    """Return the first heading."""
     return text.partition("\n")[0].lstrip("# ").strip()
 
 
 def pictures(text: str) -> list[str]:
-    """Returns the addresses of the pictures of a page."""
+    """Return the addresses of the pictures of a page."""
     return [address for _, address in PICTURE.findall(text)]
 
 
 def html(text: str) -> Markup:
-    """Returns a page below its first heading: headings, paragraphs, lists, tables, pictures and blocks of code."""
+    """Return a page below its first heading: headings, paragraphs, lists, tables, pictures and blocks of code."""
     _, _, rest = re.sub(r"(?s)<!--.*?-->\n?", "\n", text).partition("\n")
     made = []
     # Blocks of code may hold empty lines: they are parted off before paragraphs are.

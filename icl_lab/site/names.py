@@ -19,7 +19,7 @@ def address(key: str) -> str:
 
 
 def script(kind: str, name: str, value: Any) -> bytes:
-    """Returns a script that hands a value to the pages that load it: pages opened from disk cannot fetch data.
+    """Return a script that hands a value to the pages that load it: pages opened from disk cannot fetch data.
 
     Nothing in a text ends the script, begins a tag or a comment: ``<``, ``>`` and ``&`` stand as escapes.
     """
@@ -27,6 +27,6 @@ def script(kind: str, name: str, value: Any) -> bytes:
 
 
 def encoded(value: Any) -> str:
-    """Returns a value as JSON in plain ASCII, without ``<``, ``>`` and ``&``. Raises ``ValueError`` on NaN."""
+    """Return a value as JSON in plain ASCII, without ``<``, ``>`` and ``&``. Raises ``ValueError`` on NaN."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), sort_keys=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -20,7 +20,7 @@ Number = float | str | None  # as JSON holds it: None for NaN, "inf" or "-inf" f
 
 
 def arrays(grid: Grid, subject: ShownTask) -> dict[str, Any]:
-    """Returns axes, metrics, predictors (the model first) and their values, flat in the order of the axes.
+    """Return axes, metrics, predictors (the model first) and their values, flat in the order of the axes.
 
     Cells that are not there are None; infinite ones are the text "inf". ``lost`` lists, for each metric, the cells in
     which answers of the model were no finite numbers.
@@ -79,7 +79,7 @@ def number(value: float, digits: int = DIGITS) -> Number:
 
 
 def together(grids: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Joins the arrays of several seeds, which share axes and metrics: of each predictor's metric a list a seed.
+    """Join the arrays of several seeds, which share axes and metrics: of each predictor's metric a list a seed.
 
     What is the same in all seeds, such as a reference, stands once.
     """
@@ -108,7 +108,7 @@ def _once(lists: list[list[Number]]) -> list[list[Number]]:
 
 
 def in_training(told: Mapping[str, Any], subject: ShownTask) -> float | None:
-    """Returns the headline of the model in the cell of training, or the nearest one; None where it was not measured."""
+    """Return the headline of the model in the cell of training, or the nearest one; None where it was not measured."""
     at = subject.told({axis["name"]: axis["values"] for axis in told["axes"]})["at"]
     flat = 0
     for axis in told["axes"]:
@@ -119,7 +119,7 @@ def in_training(told: Mapping[str, Any], subject: ShownTask) -> float | None:
 
 
 def training(history: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Returns the columns of a history that are drawn, thinned to ``MOST_ROWS`` rows, the last one always there."""
+    """Return the columns of a history that are drawn, thinned to ``MOST_ROWS`` rows, the last one always there."""
     stride = max(1, -(-len(history) // MOST_ROWS))
     rows = history[(len(history) - 1) % stride :: stride]
     columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in NOT_DRAWN]

@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 def rows(
     claims: Claims, studies: Sequence[StudyPage], specifications: Sequence[Specification], damages: Sequence[str]
 ) -> list[Row]:
-    """Returns a row for each experiment with claims, each study, each specification and each unreadable folder."""
+    """Return a row for each experiment with claims, each study, each specification and each unreadable folder."""
     experiments = (
         _row(
             kind="experiment",
@@ -43,7 +43,7 @@ def rows(
 
 
 def filters(listed: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
-    """Returns what the list can be filtered by: (field, words, its values)."""
+    """Return what the list can be filtered by: (field, words, its values)."""
     return [(name, words, sorted({row[name] for row in listed} - {""})) for name, words in FILTERS]
 
 

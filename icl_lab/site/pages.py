@@ -13,7 +13,7 @@ POLICY = (
 
 
 def render(template: str, **fields: Any) -> bytes:
-    """Returns a page from a file in ``templates``."""
+    """Return a page from a file in ``templates``."""
     return _environment().get_template(template).render(policy=POLICY, **fields).encode(errors="replace")
 
 

@@ -13,7 +13,7 @@ MARK = ".icl-lab-site.json"  # names the files that were written, so that others
 
 
 def check(out: Path, results: Path, force: bool) -> None:
-    """Raises ``BadValue`` where a site may not be written to a folder; asked before anything is built.
+    """Raise ``BadValue`` where a site may not be written to a folder; asked before anything is built.
 
     A folder that holds what no site wrote is only added to with ``force``; one that holds the results or the current
     folder is never replaced, nor is one inside the runs.
@@ -36,7 +36,7 @@ def check(out: Path, results: Path, force: bool) -> None:
 
 
 def foreign(out: Path) -> list[str]:
-    """Returns the files in a folder that no site wrote, sorted."""
+    """Return the files in a folder that no site wrote, sorted."""
     if not out.exists():
         return []
     try:
@@ -48,7 +48,7 @@ def foreign(out: Path) -> list[str]:
 
 
 def write(site: Mapping[str, bytes | Path], out: Path) -> int:
-    """Writes a site in place of the one that is there, in one step; returns the bytes. What others put there stays.
+    """Write a site in place of the one that is there, in one step; return the bytes. What others put there stays.
 
     Stopped at any time, the folder holds the old site or the new one. Raises ``RunFailed`` where it cannot be written.
     """
@@ -72,7 +72,7 @@ def write(site: Mapping[str, bytes | Path], out: Path) -> int:
 
 
 def _copy(source: Path, path: Path) -> None:
-    """Copies a file; raises ``RunFailed``, naming it, where it cannot be read."""
+    """Copy a file; raises ``RunFailed``, naming it, where it cannot be read."""
     try:
         data = source.read_bytes()
     except OSError as error:

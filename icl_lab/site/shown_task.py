@@ -28,7 +28,7 @@ class ShownTask:
 
     @classmethod
     def of(cls, spec: RunSpec, grid: Grid) -> "ShownTask":
-        """Returns the task of a finished run."""
+        """Return the task of a finished run."""
         axes, metrics = grid.axes, [str(metric) for metric in grid.values("metric")]
         first, last = axes[0], axes[-1]
         bare = cls(metrics[0], False, first, last, last, {a: a for a in axes}, {m: m for m in metrics}, {})
@@ -52,7 +52,7 @@ class ShownTask:
         )
 
     def told(self, axes: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-        """Returns what the scripts read; ``at`` is for each axis the place of the value of training, or the nearest."""
+        """Return what the scripts read; ``at`` is for each axis the place of the value of training, or the nearest."""
         at = {
             axis: min(range(len(values)), key=lambda i: abs(values[i] - self.training.get(axis, values[0])))
             for axis, values in axes.items()

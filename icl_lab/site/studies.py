@@ -56,7 +56,7 @@ class StudyPage:
         return address(self.place)
 
     def ends(self, *kinds: str) -> list[File]:
-        """Returns its files of these kinds."""
+        """Return its files of these kinds."""
         return [file for file in self.files if Path(file.name).suffix in kinds]
 
     @property
@@ -72,7 +72,7 @@ class StudyPage:
 
 
 def every(roots: Mapping[str, Path], files: Path) -> Iterator[StudyPage]:
-    """Yields the studies of results folders, each place once: that of the first folder that has it.
+    """Yield the studies of results folders, each place once: that of the first folder that has it.
 
     ``files`` holds the experiments, which know their titles.
     """
@@ -99,7 +99,7 @@ def _told(path: Path) -> bool:
 
 
 def read(folder: Path, place: str, files: Path) -> StudyPage:
-    """Returns a study; where its record is damaged, what the other files of the folder say."""
+    """Return a study; where its record is damaged, what the other files of the folder say."""
     damage, record = "", None
     try:
         record = study_folder.read(folder)

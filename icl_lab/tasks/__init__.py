@@ -16,12 +16,12 @@ C = TypeVar("C", bound=Capability)
 
 
 def names() -> list[str]:
-    """Returns the names of all tasks."""
+    """Return the names of all tasks."""
     return registry.names()
 
 
 def build(choice: str) -> Task:
-    """Builds a task from text such as ``every:balance=half``. Raises ``LabError`` when a part of it is not known."""
+    """Build a task from text such as ``every:balance=half``. Raises ``LabError`` when a part of it is not known."""
     task = registry.build(choice)
     if not isinstance(task, Task):
         raise BadValue(f"task '{choice}': its class must be a Task of icl_lab.tasks.base.")
@@ -29,17 +29,17 @@ def build(choice: str) -> Task:
 
 
 def having(capability: type[Capability]) -> list[str]:
-    """Returns the names of the tasks that have a capability."""
+    """Return the names of the tasks that have a capability."""
     return [name for name in names() if issubclass(registry.part(name), capability)]
 
 
 def bidirectional() -> list[str]:
-    """Returns the names of the tasks whose models may see both sides of a token (``model.mask=full``)."""
+    """Return the names of the tasks whose models may see both sides of a token (``model.mask=full``)."""
     return [name for name in names() if cast(type[Task], registry.part(name)).bidirectional]
 
 
 def require(task: Task, capability: type[C]) -> C:
-    """Returns the task as one that has a capability; raises ``BadValue`` with those that have it where it has not."""
+    """Return the task as one that has a capability; raises ``BadValue`` with those that have it where it has not."""
     if isinstance(task, capability):
         return task
     there = ", ".join(having(capability)) or "none"
@@ -47,7 +47,7 @@ def require(task: Task, capability: type[C]) -> C:
 
 
 def canonical(choice: str) -> str:
-    """Returns the one spelling of a choice; raises ``LabError`` if there is none."""
+    """Return the one spelling of a choice; raises ``LabError`` if there is none."""
     return str(registry.canonical(choice))
 
 
@@ -64,7 +64,7 @@ def pinned(choice: str) -> str:
 
 
 def trained_as(choice: str) -> str:
-    """Returns a choice without the options that change no training; as it is where its task is not known here."""
+    """Return a choice without the options that change no training; as it is where its task is not known here."""
     chosen = Choice.parse(choice)
     if chosen.name not in names():
         return choice
@@ -79,5 +79,5 @@ def reads(choice: str) -> Mapping[str, str]:
 
 
 def rescaling(choice: str, part: Rescale, first: int = FIRST) -> Rescaling:
-    """Returns the rescaling of a part of a task's prompts; raises ``BadValue`` where it has none of this part."""
+    """Return the rescaling of a part of a task's prompts; raises ``BadValue`` where it has none of this part."""
     return require(build(choice), Rescalable).rescaling(part, first)

@@ -81,7 +81,7 @@ class Task(ABC):
 
     @abstractmethod
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws prompts of ``length`` examples; ``shift`` holds the values of axes that differ from training.
+        """Draw prompts of ``length`` examples; ``shift`` holds the values of axes that differ from training.
 
         Raises ``UnknownOption`` on an axis that the task does not have.
         """
@@ -127,11 +127,11 @@ class Task(ABC):
         return {}
 
     def suites(self) -> dict[str, "Task"]:
-        """Returns the test sets: a prefix for the metric names -> the task that draws them."""
+        """Return the test sets: a prefix for the metric names -> the task that draws them."""
         return {"": self}
 
     def tokens(self, length: int) -> int:
-        """Returns the tokens in a prompt of ``length`` examples."""
+        """Return the tokens in a prompt of ``length`` examples."""
         return self.roles * length
 
     @property
@@ -140,11 +140,11 @@ class Task(ABC):
         return {axis: 1.0 for axis in self.axes["full"] if axis != "length"}
 
     def pinned(self, labels: Mapping[str, float]) -> dict[str, float]:
-        """Returns the labels of a cell without those of facets, over which training conditions are a mean."""
+        """Return the labels of a cell without those of facets, over which training conditions are a mean."""
         return {axis: value for axis, value in labels.items() if axis not in self.facets}
 
     def check_length(self, length: int, **shift: float) -> None:
-        """Raises ``BadValue`` where no prompt of this length and shift can be drawn.
+        """Raise ``BadValue`` where no prompt of this length and shift can be drawn.
 
         A task that has only some lengths, or whose axes bound them, says so here: it is asked before training.
         """
@@ -159,7 +159,7 @@ class Task(ABC):
         return self.beside or (self.headline,)
 
     def axis_label(self, axis: str) -> Label:
-        """Returns what an axis is called; its name where the task does not say."""
+        """Return what an axis is called; its name where the task does not say."""
         return self.axis_labels.get(axis, LENGTH if axis == "length" else Label(axis, axis))
 
     @property
@@ -168,7 +168,7 @@ class Task(ABC):
         return {axis: self.axis_label(axis).words for axis in self.axes["full"]}
 
     def metric_label(self, metric: str) -> str:
-        """Returns what a metric is called; its name where the task does not say."""
+        """Return what a metric is called; its name where the task does not say."""
         return self.metric_labels.get(metric, metric)
 
     @property
@@ -196,7 +196,7 @@ class Task(ABC):
         return self.compared_along or self.summary.axis
 
     def asked(self, length: int) -> list[int]:
-        """Returns the tokens at which every prompt of ``length`` examples is asked, in order.
+        """Return the tokens at which every prompt of ``length`` examples is asked, in order.
 
         Raises ``BadValue`` where prompts are asked at different tokens.
         """
@@ -208,14 +208,14 @@ class Task(ABC):
         return [int(t) for t in scored[0].nonzero().flatten()]
 
     def asking(self, length: int) -> int:
-        """Returns the token of a prompt of ``length`` examples at which it is asked last, and its attention is read.
+        """Return the token of a prompt of ``length`` examples at which it is asked last, and its attention is read.
 
         Raises ``BadValue`` where prompts are asked at different tokens.
         """
         return self.asked(length)[-1]
 
     def sigmas(self, shift: Mapping[str, float]) -> list[float]:
-        """Returns the value of each axis other than length, in order, that of training where ``shift`` names it not.
+        """Return the value of each axis other than length, in order, that of training where ``shift`` names it not.
 
         Raises ``UnknownOption`` on an axis that the task does not have.
         """

@@ -31,7 +31,7 @@ class Stretchable(Capability):
 
     @abstractmethod
     def deviate(self, prompt: Prompt, at: Sequence[int], factor: float) -> Prompt:
-        """Returns the prompts with the numbers of the examples ``at`` (from 0) multiplied by ``factor``.
+        """Return the prompts with the numbers of the examples ``at`` (from 0) multiplied by ``factor``.
 
         Everything that follows from a number follows; nothing else changes.
         """
@@ -94,7 +94,7 @@ class Retrieval(Capability):
 
     @abstractmethod
     def value_places(self, prompt: Prompt) -> Tensor:
-        """Returns the tokens of the context that hold the answer's symbols, (b m), in order."""
+        """Return the tokens of the context that hold the answer's symbols, (b m), in order."""
 
 
 class TypedPrompts(Capability):
@@ -105,14 +105,14 @@ class TypedPrompts(Capability):
 
     @abstractmethod
     def prompt_of(self, numbers: Sequence[float], **parameters: float) -> Prompt:
-        """Returns one prompt of these inputs, with the labels that follow, up to the last input: the query.
+        """Return one prompt of these inputs, with the labels that follow, up to the last input: the query.
 
         ``parameters`` are those of the task's function.
         """
 
     @abstractmethod
     def reach(self, **shift: float) -> dict[str, float]:
-        """Returns, by role, the size that 99 of 100 numbers of a training prompt stay below; ``shift`` as in training.
+        """Return, by role, the size that 99 of 100 numbers of a training prompt stay below; ``shift`` as in training.
 
         Only roles of which it is known.
         """
@@ -144,7 +144,7 @@ class HasPictures(Capability):
 
     @abstractmethod
     def picture(self, prompt: Prompt) -> Tensor:
-        """Returns the image of the first prompt, (h w c)."""
+        """Return the image of the first prompt, (h w c)."""
 
 
 class ReadsFiles(Capability):

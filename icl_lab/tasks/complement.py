@@ -81,7 +81,7 @@ class Complement(Task):
         require(length < self.symbols * repeats, f"symbols={self.symbols} leave none after so many tokens", length)
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws orders of all symbols; repeats stretch them."""
+        """Draw orders of all symbols; repeats stretch them."""
         self.check_length(length, **shift)
         repeats = int(self.sigmas(shift)[0])
         order = torch.rand(prompts, self.symbols, generator=rng).argsort(1)

@@ -27,7 +27,7 @@ class Summary:
     high: float = 0.0
 
     def words(self, log: bool) -> str:
-        """Returns what the number is, as it stands below a table; ``log`` where logarithms are averaged."""
+        """Return what the number is, as it stands below a table; ``log`` where logarithms are averaged."""
         what = "mean log error" if log else "mean error"
         plural = "lengths" if self.axis == "length" else f"values of {self.axis}"
         if self.kind == "range":

@@ -22,7 +22,7 @@ def published_inputs(prompts: int, length: int) -> Tensor:
 
 
 def whole(sigma: float) -> int:
-    """Returns a sigma as the seed that the published script makes of it; raises ``BadValue`` if it is not whole."""
+    """Return a sigma as the seed that the published script makes of it; raises ``BadValue`` if it is not whole."""
     if sigma != int(sigma):
         raise BadValue(f"the published evaluation set exists for whole sigmas, got {sigma:g}.")
     return int(sigma)

@@ -229,7 +229,7 @@ def duality_gap(gram: Tensor, moment: Tensor, energy: Tensor, weights: Tensor, p
 
 
 def _path(gram: Tensor, moment: Tensor, penalty: float) -> Tensor:
-    """Minimises w.G w / 2 - w.c + penalty |w|_1 for G (p d d) and c (p d), by the path of w as the penalty falls.
+    """Minimise w.G w / 2 - w.c + penalty |w|_1 for G (p d d) and c (p d), by the path of w as the penalty falls.
 
     Paper: Osborne, Presnell and Turlach 2000; Efron et al. 2004 (LARS)
 

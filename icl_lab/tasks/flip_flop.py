@@ -66,7 +66,7 @@ class FlipFlop(SymbolAnswers):
         require(ignored <= 100, "ignored is a percentage, at most 100", f"{ignored:g}")
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws instructions and bits; more ignored instructions take the place of the same reads and writes."""
+        """Draw instructions and bits; more ignored instructions take the place of the same reads and writes."""
         self.check_length(length, **shift)
         (ignored,) = self.sigmas(shift)
         heeded, written, coins = torch.rand(3, prompts, length, generator=rng)
@@ -124,5 +124,5 @@ def _automaton(tokens: Tensor) -> Tensor:
 
 
 def _answer(rule: Callable[[Tensor], Tensor]) -> Predictor:
-    """Lets a normalizer on the tokens, (b t) -> the token of a bit (b t), answer a prompt."""
+    """Let a normalizer on the tokens, (b t) -> the token of a bit (b t), answer a prompt."""
     return lambda prompt: told(rule(prompt.tokens) - ZERO, 2)

@@ -146,7 +146,7 @@ class Digits(HasPictures, ReadsFiles):
         require(moved == int(moved) and moved <= most, f"translation is whole pixels, at most {most}", f"{moved:g}")
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws images, none twice before each was drawn, and directions and noise, which shifts stretch."""
+        """Draw images, none twice before each was drawn, and directions and noise, which shifts stretch."""
         self.check_length(length, **shift)
         noise, contrast, moved = self.sigmas(shift)
         images, labels = self.pictures.part(self.part)
@@ -184,7 +184,7 @@ class Digits(HasPictures, ReadsFiles):
         }
 
     def _answer(self, rule: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Predictor:
-        """Lets a rule on images x (b d), training images (n d) and their classes one-hot (n c) give logits (b c)."""
+        """Let a rule on images x (b d), training images (n d) and their classes one-hot (n c) give logits (b c)."""
 
         def predict(prompt: Prompt) -> Tensor:
             images, labels = self.pictures.training

@@ -291,7 +291,7 @@ def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _answers(rule: Callable[[Tensor, Tensor], Tensor]) -> Predictor:
-    """Lets a normalizer on the examples, (b L) and (b L) -> (b L), answer a prompt, in double precision on the CPU."""
+    """Let a normalizer on the examples, (b L) and (b L) -> (b L), answer a prompt, in double precision on the CPU."""
 
     def predict(prompt: Prompt) -> Tensor:
         numbers = prompt.tokens[..., 0].double().cpu()

@@ -72,7 +72,7 @@ class SelectiveCopy(SymbolAnswers):
         require(length > 2 * copied, f"{copied:g} symbols and their copies need {2 * copied + 1:g} tokens", length)
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws symbols and places of blanks; fewer symbols are the first of the same."""
+        """Draw symbols and places of blanks; fewer symbols are the first of the same."""
         self.check_length(length, **shift)
         n = int(self.sigmas(shift)[0])
         symbols = torch.randint(self.outputs, (prompts, length), generator=rng)[:, :n]
@@ -179,7 +179,7 @@ class Compression(SymbolAnswers):
         require(fits, f"distinct must be a whole number from 1 to {self.kinds}", f"{kinds:g}")
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws symbols; fewer kinds round the same numbers to fewer."""
+        """Draw symbols; fewer kinds round the same numbers to fewer."""
         self.check_length(length, **shift)
         (kinds,) = self.sigmas(shift)
         tokens = (torch.rand(prompts, length, generator=rng) * kinds).long()
@@ -219,7 +219,7 @@ class Compression(SymbolAnswers):
         return fixed.unsqueeze(1).expand(-1, tokens.shape[1] - 1)
 
     def _answer(self, rule: Callable[[Tensor], Tensor]) -> Predictor:
-        """Lets a rule on the tokens, (b t) -> symbols (b t-1), answer a prompt at its last token."""
+        """Let a rule on the tokens, (b t) -> symbols (b t-1), answer a prompt at its last token."""
 
         def predict(prompt: Prompt) -> Tensor:
             logits = told(rule(prompt.tokens), self.kinds)
@@ -414,7 +414,7 @@ class Memorization(SymbolAnswers):
         require(named <= 100, "named is a percentage, at most 100", f"{named:g}")
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws keys; where fewer are named, the same numbers name the first of them."""
+        """Draw keys; where fewer are named, the same numbers name the first of them."""
         self.check_length(length, **shift)
         (named,) = self.sigmas(shift)
         keys = (torch.rand(prompts, length, generator=rng) * max(1, round(self.outputs * named / 100))).long()

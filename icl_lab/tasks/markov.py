@@ -77,7 +77,7 @@ class Markov(Task):
         return self.k
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws chains; every concentration reads the same uniform numbers."""
+        """Draw chains; every concentration reads the same uniform numbers."""
         self.check_length(length, **shift)
         (concentration,) = self.sigmas(shift)
         rows = dirichlet(torch.rand(prompts, self.k, self.k, generator=rng, dtype=torch.float64), concentration)

@@ -75,7 +75,7 @@ class Maximum(Task):
         return self.classes
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws items; sigma stretches their priorities."""
+        """Draw items; sigma stretches their priorities."""
         (sigma,) = self.sigmas(shift)
         priority = sigma * torch.rand(prompts, length, generator=rng)
         kind = torch.randint(self.classes, (prompts, length), generator=rng)
@@ -156,7 +156,7 @@ class MeanValue(Task):
     prefixes: ClassVar[bool] = True
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws numbers; sigma stretches them away from the number of their prompt."""
+        """Draw numbers; sigma stretches them away from the number of their prompt."""
         (sigma,) = self.sigmas(shift)
         x = torch.randn(prompts, 1, generator=rng) + sigma * torch.randn(prompts, length, generator=rng)
         return Prompt(x.unsqueeze(2), running_mean(x), torch.ones(prompts, length, dtype=torch.bool))

@@ -112,7 +112,7 @@ class Needle(Retrieval):
         return {"depth": 50.0}
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws contexts; a shift of depth moves the needle and draws nothing anew.
+        """Draw contexts; a shift of depth moves the needle and draws nothing anew.
 
         Raises ``BadValue`` where needle and question do not fit into ``length`` tokens.
         """
@@ -172,7 +172,7 @@ class Needle(Retrieval):
         }
 
     def _answers(self, rule: Callable[[Tensor], Tensor]) -> Predictor:
-        """Lets a normalizer on what stands before the question, (b s w) -> (b a), answer every symbol alike.
+        """Let a normalizer on what stands before the question, (b s w) -> (b a), answer every symbol alike.
 
         Ties are broken by a fixed symbol for each prompt, so that a normalizer without preference scores chance.
         """
@@ -214,7 +214,7 @@ class Needle(Retrieval):
         return self.spelled(int(outputs[0, t].argmax())), self.spelled(int(prompt.targets[0, t]))
 
     def spelled(self, token: int) -> str:
-        """Returns a token as it is written."""
+        """Return a token as it is written."""
         if token >= self.alphabet:
             return "?" if token == self.alphabet + self.keys else f"K{token - self.alphabet + 1}"
         return chr(ord("a") + token) if self.alphabet <= 26 else f"s{token + 1}"

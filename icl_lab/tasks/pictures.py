@@ -55,7 +55,7 @@ class Pictures:
     held_out: Labelled
 
     def part(self, name: str) -> Labelled:
-        """Returns the images of ``train`` or ``held-out``."""
+        """Return the images of ``train`` or ``held-out``."""
         return self.training if name == "train" else self.held_out
 
     @property
@@ -78,7 +78,7 @@ class Pictures:
 
 
 def pictures(source: str) -> Pictures:
-    """Reads a folder with a folder of images for each class, or an .npz file; the digits from an empty name.
+    """Read a folder with a folder of images for each class, or an .npz file; the digits from an empty name.
 
     Read again only where the folders or the file have changed. Warns of files that are left out because of their
     ending. Raises ``BadValue`` on what cannot be read, on a class that would be left out with its files, on images of
@@ -251,7 +251,7 @@ def _labelled(place: Path, half: str, x: np.ndarray, y: np.ndarray) -> Labelled:
 
 
 def _split(name: str, sha: str, classes: Sequence[str], images: np.ndarray, labels: np.ndarray) -> Pictures:
-    """Holds out the last of every ``EACH`` images of a class, in an order that is drawn once and for all."""
+    """Hold out the last of every ``EACH`` images of a class, in an order that is drawn once and for all."""
     counts = np.bincount(labels)
     if counts.min() < EACH:
         least = int(counts.argmin())

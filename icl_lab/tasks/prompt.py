@@ -22,19 +22,19 @@ class Prompt:
             raise ValueError(f"tokens (b t w) or (b t), targets (b t), scored (b t) do not fit: {shapes}")
 
     def first(self, t: int) -> Self:
-        """Returns the prompts cut after ``t`` tokens."""
+        """Return the prompts cut after ``t`` tokens."""
         return type(self)(self.tokens[:, :t], self.targets[:, :t], self.scored[:, :t])
 
     def last(self, t: int) -> Self:
-        """Returns the last ``t`` tokens of the prompts."""
+        """Return the last ``t`` tokens of the prompts."""
         return type(self)(self.tokens[:, -t:], self.targets[:, -t:], self.scored[:, -t:])
 
     def take(self, b: int) -> Self:
-        """Returns the first ``b`` prompts."""
+        """Return the first ``b`` prompts."""
         return type(self)(self.tokens[:b], self.targets[:b], self.scored[:b])
 
     def pieces(self, b: int) -> Iterator[Self]:
-        """Yields the prompts in order, at most ``b`` at a time."""
+        """Yield the prompts in order, at most ``b`` at a time."""
         for start in range(0, len(self.tokens), b):
             parts = (self.tokens, self.targets, self.scored)
             yield type(self)(*(part[start : start + b] for part in parts))
@@ -45,7 +45,7 @@ class Prompt:
         return int(self.scored.any(0).nonzero().max()) + 1
 
     def to(self, device: torch.device) -> Self:
-        """Returns the prompts on ``device``."""
+        """Return the prompts on ``device``."""
         return type(self)(self.tokens.to(device), self.targets.to(device), self.scored.to(device))
 
     def mean(self, values: Tensor) -> Tensor:
@@ -93,5 +93,5 @@ Predictor = Callable[[Prompt], Tensor]  # prompts -> outputs (b t c)
 
 
 def plain(value: float) -> str:
-    """Returns a number in up to four digits, with the minus sign of print."""
+    """Return a number in up to four digits, with the minus sign of print."""
     return f"{value:.4g}".replace("-", "−")

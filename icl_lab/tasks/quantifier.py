@@ -88,7 +88,7 @@ class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
         """The sign of a number that decides the sentence for good: -1 for every, +1 for some."""
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws numbers and their running truth; sigma stretches the numbers and changes no truth value."""
+        """Draw numbers and their running truth; sigma stretches the numbers and changes no truth value."""
         (sigma,) = self.sigmas(shift)
         z = torch.randn(prompts, length, generator=rng)
         return self._prompt(sigma * (z if self.balance == "none" else self._balanced(z, rng)))
@@ -269,7 +269,7 @@ def _largest(x: Tensor) -> Tensor:
 
 
 def _answers(rule: Callable[[Tensor], Tensor]) -> Predictor:
-    """Lets a normalizer on the numbers, (b L) -> (b L), answer a prompt by its sign."""
+    """Let a normalizer on the numbers, (b L) -> (b L), answer a prompt by its sign."""
 
     def predict(prompt: Prompt) -> Tensor:
         logits = rule(prompt.tokens[:, ::2, 0])

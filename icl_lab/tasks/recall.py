@@ -196,5 +196,5 @@ class Recall(SymbolAnswers):
         return self.spelled(self.half + answers[0]), self.spelled(self.half + answers[1])
 
     def spelled(self, token: int) -> str:
-        """Returns a token as it is written."""
+        """Return a token as it is written."""
         return f"v{token - self.half + 1}" if token >= self.half else f"K{token}" if token else "0"

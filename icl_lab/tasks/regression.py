@@ -253,7 +253,7 @@ class Regression(Rescalable):
         return 1 if self.function in ("tree", "classification") else self.sparse or self.dim
 
     def spread(self, sigma_x: float, sigma_f: float) -> float:
-        """Returns the root mean square of values without noise, in units of that of training."""
+        """Return the root mean square of values without noise, in units of that of training."""
         return 1.0 if self.rates else sigma_f * sigma_x ** SQUARES.get(self.function, 1)
 
     def tokens(self, length: int) -> int:
@@ -266,7 +266,7 @@ class Regression(Rescalable):
         return _known(self.tasks, self.dim, self.sparse)
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws functions, inputs and noise; the axes stretch one set of standard normal numbers."""
+        """Draw functions, inputs and noise; the axes stretch one set of standard normal numbers."""
         return self._draw(rng, prompts, length, self.dim, shift)
 
     def practice(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
@@ -388,7 +388,7 @@ class Regression(Rescalable):
         return {name: self._answers(rule) for name, rule in found.items()}
 
     def _answers(self, rule: "Rule") -> Predictor:
-        """Lets a predictor of the examples answer a prompt, in double precision on the CPU."""
+        """Let a predictor of the examples answer a prompt, in double precision on the CPU."""
 
         def predict(prompt: Prompt) -> Tensor:
             numbers = prompt.tokens.double().cpu()

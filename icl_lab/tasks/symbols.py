@@ -48,7 +48,7 @@ def told(answers: Tensor, kinds: int) -> Tensor:
 
 
 def whim(kinds: int) -> Predictor:
-    """Returns the predictor that answers a fixed symbol in each prompt, another from prompt to prompt: chance."""
+    """Return the predictor that answers a fixed symbol in each prompt, another from prompt to prompt: chance."""
 
     def predict(prompt: Prompt) -> Tensor:
         fixed = torch.arange(len(prompt.tokens), device=prompt.tokens.device) * 7919 % kinds
@@ -101,5 +101,5 @@ class SymbolAnswers(Task):
         return f"s{int(outputs[0, t].argmax()) + 1}", f"s{int(prompt.targets[0, t]) + 1}"
 
     def spelled(self, token: int) -> str:
-        """Returns a token as it is written."""
+        """Return a token as it is written."""
         return f"s{token + 1}"

@@ -222,7 +222,7 @@ class MaskedText(Windows):
         return max(self.outputs, self.corpus.mask + 1)
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws windows and the places that are asked, as many in each."""
+        """Draw windows and the places that are asked, as many in each."""
         (kept,) = self.sigmas(shift)
         window = self.corpus.windows(self.part, rng, prompts, length - 1)
         tokens = self.read(window, rng, kept)

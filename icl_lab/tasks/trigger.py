@@ -70,7 +70,7 @@ class Trigger(Task):
             raise BadValue(f"depth is a percentage, at most 100, got {depth:g}.")
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws numbers and the trigger's place; a shift of depth moves it and draws nothing anew."""
+        """Draw numbers and the trigger's place; a shift of depth moves it and draws nothing anew."""
         self.check_length(length, **shift)
         u = torch.randn(prompts, length, generator=rng)
         place = torch.rand(prompts, 1, generator=rng)

@@ -69,7 +69,7 @@ class VectorNeedle(Task):
         return 2 * length - 1
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
-        """Draws pairs and a question; the targets hold, at the question, which token is the value."""
+        """Draw pairs and a question; the targets hold, at the question, which token is the value."""
         self.sigmas(shift)
         self.check_length(length)
         pairs = torch.randn(prompts, length - 1, 2, self.dim, generator=rng)
@@ -118,7 +118,7 @@ class VectorNeedle(Task):
         }
 
     def _answer(self, rule: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Predictor:
-        """Lets a normalizer on keys and values (b p w) and the question (b w) give the answer (b w)."""
+        """Let a normalizer on keys and values (b p w) and the question (b w) give the answer (b w)."""
 
         def predict(prompt: Prompt) -> Tensor:
             outputs = torch.zeros_like(prompt.tokens)

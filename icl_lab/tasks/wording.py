@@ -13,7 +13,7 @@ class NamesTokens(Protocol):
     """Tasks that name their tokens."""
 
     def marks(self, prompt: Prompt) -> list[Mark]:
-        """Returns the tokens of the first prompt in words."""
+        """Return the tokens of the first prompt in words."""
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ def marks(task: Task, prompt: Prompt) -> list[Mark]:
 
 
 def number_marks(task: Task, prompt: Prompt) -> list[Mark]:
-    """Returns the tokens of the first prompt as the numbers x and y that they are; raises ``BadValue`` elsewhere."""
+    """Return the tokens of the first prompt as the numbers x and y that they are; raises ``BadValue`` elsewhere."""
     roles = ("x", "y")[: task.roles]
     if task.width != 1 or task.vocabulary or len(roles) != task.roles:
         raise BadValue(f"{task.name} has no words for its tokens; give the task a method `marks` that names them.")

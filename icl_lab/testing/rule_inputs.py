@@ -13,12 +13,12 @@ HEADS, WIDTH, TRAINED = 4, 4, 5
 
 
 def build(choice: str) -> Normalizer:
-    """Builds a normalizer of ``HEADS`` heads in double precision, so that a difference is one of the formula."""
+    """Build a normalizer of ``HEADS`` heads in double precision, so that a difference is one of the formula."""
     return single(choice).double()
 
 
 def single(choice: str) -> Normalizer:
-    """Builds the same normalizer in single precision, as it is trained."""
+    """Build the same normalizer in single precision, as it is trained."""
     return asked(normalizers.build(choice, heads=HEADS, head_dim=WIDTH, train_tokens=TRAINED))
 
 
@@ -65,14 +65,14 @@ def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
 
 
 def stirred(choice: str) -> Normalizer:
-    """Builds a normalizer whose parameters have left their starting values, each its own way."""
+    """Build a normalizer whose parameters have left their starting values, each its own way."""
     rule = build(choice)
     stir(rule)
     return rule
 
 
 def stir(rule: Normalizer, seed: int = 5) -> None:
-    """Moves every entry of every parameter up by 0.02 to 0.22."""
+    """Move every entry of every parameter up by 0.02 to 0.22."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in rule.parameters():

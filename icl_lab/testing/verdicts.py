@@ -69,7 +69,7 @@ def called(text: str) -> Part | None:
 
 
 def brought(source: ImportedFrom) -> list[Part]:
-    """Returns everything that an import has registered."""
+    """Return everything that an import has registered."""
     return [
         Part(family, registry, name)
         for family in FAMILIES
@@ -79,7 +79,7 @@ def brought(source: ImportedFrom) -> list[Part]:
 
 
 def verdicts(part: Part) -> Iterator[tuple[str, str]]:
-    """Runs the contract on a part: yields each check with the choice that failed it first and why, empty for none."""
+    """Run the contract on a part: yields each check with the choice that failed it first and why, empty for none."""
     tried = [part.choice] if part.choice else list(choices(part))
     for check in part.family.checks:
         failed = next((f"{choice}: {reason}" for choice in tried if (reason := _reason(check, choice))), "")
@@ -87,7 +87,7 @@ def verdicts(part: Part) -> Iterator[tuple[str, str]]:
 
 
 def choices(part: Part) -> Iterator[str]:
-    """Yields a part with its defaults, and with every combination of the options that have finitely many values.
+    """Yield a part with its defaults, and with every combination of the options that have finitely many values.
 
     A combination that the part itself refuses is left out, and so is one that spells out a default. A wrapper is
     tried around some normalizers.

@@ -29,7 +29,7 @@ lzma2: Compress = partial(lzma.compress, format=lzma.FORMAT_RAW, filters=FILTERS
 
 
 def places(t: int) -> list[int]:
-    """Returns after how many tokens the size is taken, 0 to ``t``.
+    """Return after how many tokens the size is taken, 0 to ``t``.
 
     >>> places(66)[-3:], places(100)[-3:], places(320)[-3:]
     ([62, 63, 64], [80, 88, 96], [256, 288, 320])

@@ -45,7 +45,7 @@ class Corpus:
     tokenizer: Any = None
 
     def spans(self, part: str) -> tuple[Tensor, ...]:
-        """Returns the spans of ``train`` or ``held-out``."""
+        """Return the spans of ``train`` or ``held-out``."""
         return self.training if part == "train" else self.held_out
 
     @property
@@ -78,7 +78,7 @@ class Corpus:
         return torch.cat(self.training)
 
     def windows(self, part: str, rng: torch.Generator, count: int, length: int) -> Tensor:
-        """Draws ``count`` windows of ``length`` + 1 tokens, each as likely as any other, (count, length + 1).
+        """Draw ``count`` windows of ``length`` + 1 tokens, each as likely as any other, (count, length + 1).
 
         Raises ``BadValue`` where no span is so long.
         """
@@ -99,7 +99,7 @@ class Corpus:
         return torch.cat([span for span in self.spans(part) if len(span) > length])
 
     def too_short(self, length: int) -> str:
-        """Returns the complaint about windows of ``length`` tokens."""
+        """Return the complaint about windows of ``length`` tokens."""
         tokens = sum(map(len, (*self.training, *self.held_out)))
         return (
             f"{self.name} has {tokens:,} tokens; a held-out part has {max(map(len, self.held_out)):,}, too few for "
@@ -115,7 +115,7 @@ class Corpus:
         return text.replace("\n", "↵")
 
     def ids(self, text: str) -> list[int] | None:
-        """Returns the tokens of a text; None where it has a word that the tokenizer does not know."""
+        """Return the tokens of a text; None where it has a word that the tokenizer does not know."""
         if self.tokenizer is None:
             return [*text.encode()]
         if isinstance(self.tokenizer, grammar.Words):
@@ -127,7 +127,7 @@ class Corpus:
         return None if _unknown(self.tokenizer) in encoded else list(encoded)
 
     def words_of(self, text: str) -> list[int]:
-        """Returns the number of the word that each token of ``ids`` belongs to.
+        """Return the number of the word that each token of ``ids`` belongs to.
 
         Words are those of the tokenizer's own splitting; of bytes a blank begins a word, as in GPT-2's.
         """
@@ -140,7 +140,7 @@ class Corpus:
         return [-1 - place if word is None else word for place, word in enumerate(found)]
 
     def bytes_of(self, tokens: Sequence[int]) -> bytes:
-        """Returns the text of the tokens as bytes, as a compressor reads them."""
+        """Return the text of the tokens as bytes, as a compressor reads them."""
         return bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(list(tokens)).encode()
 
     def __hash__(self) -> int:
@@ -151,7 +151,7 @@ class Corpus:
 
 
 def corpus(file: str, tokenizer: str = "") -> Corpus:
-    """Reads a text; the one that comes with Python where ``file`` is empty. Read again only where it has changed.
+    """Read a text; the one that comes with Python where ``file`` is empty. Read again only where it has changed.
 
     ``grammar`` in the place of a file is the text of ``grammar.py``, whose tokens are its words. Tokens are bytes, or
     those of a Hugging Face ``tokenizer.json``. Raises ``BadValue`` where a file is missing, empty, no text, too large
@@ -189,7 +189,7 @@ def _corpus(file: str, tokenizer: str, *states: tuple[str, int, int] | None) -> 
 
 
 def corpus_in(tokenizer: Any, file: str = "") -> Corpus:
-    """Reads a text, as ``corpus``, by a tokenizer of the package tokenizers that is loaded already."""
+    """Read a text, as ``corpus``, by a tokenizer of the package tokenizers that is loaded already."""
     data, name = _text(file)
     return _in_words(data, name, tokenizer, tokenizer.to_str().encode(), "of the model")
 
@@ -223,7 +223,7 @@ def _held(parts: Sequence[Any]) -> list[Any]:
 
 
 def _cut(text: Any) -> Iterable[Any]:
-    """Cuts bytes or characters into parts that differ by one at most."""
+    """Cut bytes or characters into parts that differ by one at most."""
     ends = np.linspace(0, len(text), PARTS + 1).round().astype(int).tolist()
     return [text[first:last] for first, last in pairwise(ends)]
 

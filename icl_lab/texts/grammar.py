@@ -43,11 +43,11 @@ class Draw:
     words: dict[str, Word] = field(default_factory=dict)
 
     def one(self, count: int, power: float = 1.0) -> int:
-        """Returns a whole number below ``count``; ``random()`` alone is the same on every version of Python."""
+        """Return a whole number below ``count``; ``random()`` alone is the same on every version of Python."""
         return int(self.rng.random() ** power * count)
 
     def form(self, mark: str, other: str) -> str:
-        """Returns the form of a mark, or the other one of it."""
+        """Return the form of a mark, or the other one of it."""
         if mark not in OPEN:
             return mark
         if mark not in self.forms:
@@ -56,7 +56,7 @@ class Draw:
         return OPEN[mark][form == OPEN[mark][0]] if other else form
 
     def word(self, name: str, words: Sequence[Word]) -> Word:
-        """Returns the word of a name, none that another name of the line has."""
+        """Return the word of a name, none that another name of the line has."""
         while name not in self.words:
             drawn = words[self.one(len(words), self.power)]
             if all(drawn is not word for word in self.words.values()):
@@ -94,13 +94,13 @@ class Grammar:
         return [END, *sorted({word for text in written for word in text.split()})]
 
     def sentences(self, seed: str) -> Iterator[str]:
-        """Yields sentences without end, the same for a seed."""
+        """Yield sentences without end, the same for a seed."""
         rng = random.Random(seed)
         while True:
             yield " ".join(self._written("sentence", "", rng))
 
     def drawn_pairs(self, paradigm: str, seed: str) -> Iterator[tuple[str, str]]:
-        """Yields pairs of a paradigm without end, an ungrammatical sentence and the grammatical one."""
+        """Yield pairs of a paradigm without end, an ungrammatical sentence and the grammatical one."""
         rng, lines = random.Random(seed), self.pairs[paradigm]
         while True:
             draw = Draw(rng)
@@ -171,13 +171,13 @@ def _line(words: str) -> Line:
 
 @lru_cache(maxsize=1)
 def grammar() -> Grammar:
-    """Returns the grammar, read once a process."""
+    """Return the grammar, read once a process."""
     return Grammar((files(__package__) / "grammar.toml").read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)
 def text() -> str:
-    """Returns the text, a sentence a line; the same everywhere."""
+    """Return the text, a sentence a line; the same everywhere."""
     drawn = grammar().sentences("text")
     return "".join(next(drawn) + END for _ in range(SENTENCES))
 
@@ -204,14 +204,14 @@ class Words:
         self._ids = {word: number for number, word in enumerate(self.names)}
 
     def token_to_id(self, word: str) -> int | None:
-        """Returns the number of a word, None of one that the grammar does not have."""
+        """Return the number of a word, None of one that the grammar does not have."""
         return self._ids.get(word)
 
     def ids(self, text: str) -> list[int] | None:
-        """Returns the number of each word and of each end of a line; None where the grammar lacks a word."""
+        """Return the number of each word and of each end of a line; None where the grammar lacks a word."""
         words = re.findall(r"\S+|\n", text)
         return [self._ids[word] for word in words] if self._ids.keys() >= set(words) else None
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Returns the text of tokens."""
+        """Return the text of tokens."""
         return re.sub(f" ?{END} ?", END, " ".join(self.names[number] for number in ids))

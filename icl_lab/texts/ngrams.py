@@ -68,7 +68,7 @@ class NGram:
         return codes
 
     def _count(self, rows: list[Whole], length: int) -> Continuations:
-        """Counts what follows each context of ``length`` tokens; no context reaches over the end of a span."""
+        """Count what follows each context of ``length`` tokens; no context reaches over the end of a span."""
         contexts, following, left = [], [], COUNTED
         for row in rows:
             row, left = row[:left], left - len(row[:left])
@@ -88,7 +88,7 @@ class NGram:
         return Continuations(codes[first], np.r_[first, len(codes)], tokens, counts)
 
     def _blend(self, p: NDArray[np.float32], at: Whole, row: Whole, table: Continuations) -> None:
-        """Mixes the counts of rows of a table into the predictions ``at``, in place."""
+        """Mix the counts of rows of a table into the predictions ``at``, in place."""
         first, kinds = table.starts[row], table.starts[row + 1] - table.starts[row]
         where = np.repeat(at, kinds)
         # The entries of each row, one row after another: counted from 0 within the row.
@@ -102,5 +102,5 @@ class NGram:
 
 @lru_cache(maxsize=8)
 def ngram(corpus: Corpus, order: int) -> NGram:
-    """Returns the n-gram model of a text's training parts, counted once a process."""
+    """Return the n-gram model of a text's training parts, counted once a process."""
     return NGram(corpus.training, corpus.vocabulary, order)

@@ -38,7 +38,7 @@ class Staircase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"start must be <= stop, got {self.start} and {self.stop}")
 
     def at(self, step: int, steps: int) -> int:
-        """Returns the number of pairs in the prompts of ``step`` (from 0) of ``steps``."""
+        """Return the number of pairs in the prompts of ``step`` (from 0) of ``steps``."""
         height = self.height(step, steps)
         if not self.mixed:
             return height
@@ -46,6 +46,6 @@ class Staircase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.start + int(step * GOLDEN % 1 * (height - self.start + 1))
 
     def height(self, step: int, steps: int) -> int:
-        """Returns the greatest number of pairs that ``step`` (from 0) of ``steps`` can have."""
+        """Return the greatest number of pairs that ``step`` (from 0) of ``steps`` can have."""
         every = max(1, round(self.run * steps))
         return min(self.start + self.rise * (step // every), self.stop)

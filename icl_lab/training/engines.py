@@ -143,7 +143,7 @@ class Graph(Eager):
 
 
 def check(name: Engine, device: torch.device) -> None:
-    """Raises ``BadValue`` where the device is not one for the engine."""
+    """Raise ``BadValue`` where the device is not one for the engine."""
     if name == "compiled":
         raise BadValue("train.engine=compiled is read in older runs and trains no more; take eager, or graph on CUDA.")
     if name == "graph" and device.type != "cuda":
@@ -151,7 +151,7 @@ def check(name: Engine, device: torch.device) -> None:
 
 
 def build(name: Engine, work: Work) -> Eager:
-    """Returns the engine of that name; raises ``BadValue`` where it cannot do this work."""
+    """Return the engine of that name; raises ``BadValue`` where it cannot do this work."""
     check(name, next(work.model.parameters()).device)
     if name == "graph":
         return Graph(work, cuda_recorder())
@@ -196,7 +196,7 @@ def unmoved(optim: Optimizer) -> Iterator[None]:
 
 
 def cuda_recorder() -> Recorder:
-    """Records jobs as CUDA graphs, which work in one memory, one after another."""
+    """Record jobs as CUDA graphs, which work in one memory, one after another."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(job: Job) -> tuple[Callable[[], object], Tensor]:

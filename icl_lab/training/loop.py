@@ -45,7 +45,7 @@ def train(
     stopping: Callable[[], bool] = lambda: False,
     tick: Callable[[int, float], object] = lambda step, loss: None,
 ) -> list[dict[str, float]]:
-    """Trains ``model`` in place from ``progress`` to the last step, and returns the history, one row for ``ROW`` steps.
+    """Train ``model`` in place from ``progress`` to the last step, and return the history, one row for ``ROW`` steps.
 
     The prompts of a step are drawn at the address (seed, "train", step), so a training that is stopped and taken up
     again is bit for bit the one that never stopped. ``keep`` is called with all that is needed to go on, every
@@ -88,7 +88,7 @@ def train(
 
 
 def prepare(model: GPT2, task: Task, optim: Optimizer, spec: TrainSpec) -> engines.Eager:
-    """Returns the engine that does the steps of a training; raises ``BadValue`` where it cannot."""
+    """Return the engine that does the steps of a training; raises ``BadValue`` where it cannot."""
     most = spec.batch_at(spec.steps - 1)
     work = engines.Work(model, task, optim, spec.clip, spec.precision, most, spec.longest)
     return engines.build(spec.engine, work)
@@ -96,7 +96,7 @@ def prepare(model: GPT2, task: Task, optim: Optimizer, spec: TrainSpec) -> engin
 
 @engines.subnormals_flushed()
 def advance(engine: engines.Eager, spec: TrainSpec, seed: int, step: int) -> Tensor:
-    """Does one step on the prompts of ``step``, and returns their loss without synchronising the device."""
+    """Do one step on the prompts of ``step``, and return their loss without synchronising the device."""
     model = engine.work.model
     device = next(model.parameters()).device
     prompt = drawn(engine.work.task, spec, seed, step).to(device)
@@ -161,7 +161,7 @@ def optimizer(model: GPT2, spec: TrainSpec, before: Optimizer | None = None) -> 
 
 
 def read(losses: list[Tensor], done: int, attn: str) -> list[float]:
-    """Reads the losses of the last steps up to ``done``; raises ``Diverged`` at the first that is not finite.
+    """Read the losses of the last steps up to ``done``; raises ``Diverged`` at the first that is not finite.
 
     The loss of step 1 is that of the untrained model: no learning rate has had a say in it, so the normalizer ``attn``
     is named.

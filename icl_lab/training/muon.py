@@ -32,7 +32,7 @@ class Muon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Moves every matrix that has a gradient."""
+        """Move every matrix that has a gradient."""
         (group,) = self.param_groups
         rate: float | Tensor = group["lr"]
         alike = defaultdict[tuple[torch.Size, float], list[Tensor]](list)
@@ -56,7 +56,7 @@ class Muon(torch.optim.Muon):
 
 
 def orthogonal(matrices: Tensor, coefficients: Sequence[float], steps: int) -> Tensor:
-    """Returns (k m n) matrices with all singular values near 1 and the directions of those given, (k m n).
+    """Return (k m n) matrices with all singular values near 1 and the directions of those given, (k m n).
 
     Formula: X <- X / |X|, |X| the root of its sum of squares; then ``steps`` times A = X X^T and
     X <- a X + (b A + c A A) X, for a, b, c = ``coefficients``. Every result is rounded to bfloat16.

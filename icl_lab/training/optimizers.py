@@ -72,12 +72,12 @@ class Optimizer:
         self.rate = rate
 
     def zero_grad(self) -> None:
-        """Forgets the gradients."""
+        """Forget the gradients."""
         for p in self.params:
             p.grad = None
 
     def step(self) -> None:
-        """Moves every number that has a gradient."""
+        """Move every number that has a gradient."""
         for view, p, place in self.views:
             view.grad = None if p.grad is None else p.grad[place]
         for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
@@ -110,7 +110,7 @@ class Optimizer:
             p.copy_(mean)
 
     def take_over(self, before: "Optimizer") -> None:
-        """Takes what another optimizer knows of parameters that are still there."""
+        """Take what another optimizer knows of parameters that are still there."""
         old = {(p, str(place)): view for view, p, place in before.views}
         same = {view: old[key] for view, p, place in self.views if (key := (p, str(place))) in old}
         for mine, theirs in ((self.adam, before.adam), (self.muon, before.muon)):
@@ -128,7 +128,7 @@ class Optimizer:
         return state if self.muon is None else {**state, "muon": self.muon.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes up what ``state_dict`` returned; what versions before Muon wrote is the state of Adam alone."""
+        """Take up what ``state_dict`` returned; what versions before Muon wrote is the state of Adam alone."""
         if "adam" not in state:
             state = {"adam": state, "average": [], "moves": 0}
         self.adam.load_state_dict(state["adam"])

@@ -32,7 +32,7 @@ REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "indices", "block_indic
 
 
 def rules(model: nn.Module) -> dict[str, Normalizer]:
-    """Returns the normalizers of a model, by the names of their layers, in order."""
+    """Return the normalizers of a model, by the names of their layers, in order."""
     parts = ((name.removesuffix(f".{RULE}"), part) for name, part in model.named_modules() if name.endswith(f".{RULE}"))
     return {name: part for name, part in parts if isinstance(part, Normalizer)}
 
@@ -79,7 +79,7 @@ def attention(
 
 
 def listen(module: nn.Module) -> list[RemovableHandle]:
-    """Makes a layer keep its tokens (b t_q w) for the time of a pass: what its projections read, the first argument."""
+    """Make a layer keep its tokens (b t_q w) for the time of a pass: what its projections read, the first argument."""
     before = module.register_forward_pre_hook(_keep, with_kwargs=True)
     return [before, module.register_forward_hook(_forget, always_call=True)]
 

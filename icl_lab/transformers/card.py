@@ -11,7 +11,7 @@ HEAD = "---\nlibrary_name: transformers\n---\n"
 
 
 def write(folder: str | Path, kind: str, told: Mapping[str, Any]) -> None:
-    """Writes the part into the folder's README.md, in place of the one from before; what else stands there stays."""
+    """Write the part into the folder's README.md, in place of the one from before; what else stands there stays."""
     path = Path(folder) / "README.md"
     rest = path.read_text(encoding="utf-8") if path.exists() else HEAD
     rest = re.sub(rf"\n*{BEGIN}.*?{END}\n", "", rest, flags=re.DOTALL)

@@ -81,7 +81,7 @@ def mark(folder: Path) -> None:
 
 
 def model_config(folder: Path) -> dict[str, Any]:
-    """Returns the config of a saved model as its own class writes it; ``BadValue`` where it names no normalizer."""
+    """Return the config of a saved model as its own class writes it; ``BadValue`` where it names no normalizer."""
     without = "holds no attention normalizer; from_pretrained of transformers reads it"
     config = read_config(folder / "config.json", "a model", without)
     if config.get("model_type") == TYPE:

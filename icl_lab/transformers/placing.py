@@ -30,7 +30,7 @@ def install(
     train_tokens: int | None = None,
     only: Callable[[str, nn.Module], bool] | None = None,
 ) -> list[str]:
-    """Puts a normalizer into the attention layers of a model in place; returns the names of the layers that got it.
+    """Put a normalizer into the attention layers of a model in place; return the names of the layers that got it.
 
     ``attn`` is a choice such as ``ssa``, ``ssmax:s=swap`` or ``lssa+reweight:p=3``. ``train_tokens`` is the length of a
     training text, which some normalizers start from; by default the longest that the model has positions for.

@@ -35,7 +35,7 @@ _met: ContextVar[dict[nn.Module, tuple[int, int]]] = ContextVar("attention layer
 
 
 def layers(model: PreTrainedModel, before: str) -> list[Layer]:
-    """Returns the attention layers of a model in the order in which they are called.
+    """Return the attention layers of a model in the order in which they are called.
 
     ``before`` is the implementation that the model has without a normalizer.
 
@@ -69,7 +69,7 @@ def layers(model: PreTrainedModel, before: str) -> list[Layer]:
 
 
 def refuse_unsuited(model: nn.Module) -> None:
-    """Raises ``LabError`` for a model of which it is known beforehand that no normalizer can be put into it."""
+    """Raise ``LabError`` for a model of which it is known beforehand that no normalizer can be put into it."""
     kind = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise BadValue(f"{kind} is no model of transformers; put the normalizer in before the model is wrapped.")
@@ -85,7 +85,7 @@ def refuse_unsuited(model: nn.Module) -> None:
 
 
 def _listen(module: nn.Module, query: Tensor, *given: Any, **said: Any) -> tuple[Tensor, Tensor | None]:
-    """Notes who calls, and answers by softmax."""
+    """Note who calls, and answer by softmax."""
     heads, head_dim = query.shape[1], query.shape[-1]
     _met.get()[module] = (heads, head_dim)
     softmax = normalizers.build("softmax", heads=heads, head_dim=head_dim, train_tokens=TOKENS)
@@ -118,7 +118,7 @@ def _at_rest(model: nn.Module) -> Iterator[None]:
 
 
 def use(model: PreTrainedModel, name: str) -> None:
-    """Sets the attention implementation, past what an installed normalizer puts before it."""
+    """Set the attention implementation, past what an installed normalizer puts before it."""
     with quiet():  # of a model that cannot, there is one line later
         type(model).set_attn_implementation(model, name)
 

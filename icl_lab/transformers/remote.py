@@ -16,7 +16,7 @@ HUB |= {"trust_remote_code", "_from_auto", "_commit_hash", "adapter_kwargs", "na
 
 
 def local(folder: str | Path, revision: str | None = None) -> Path:
-    """Returns the folder of a model: one that is here, or the hub's, fetched."""
+    """Return the folder of a model: one that is here, or the hub's, fetched."""
     if Path(folder).is_dir():
         return Path(folder)
     from huggingface_hub import snapshot_download

@@ -20,7 +20,7 @@ from icl_lab.transformers.probe import quiet
 
 
 def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = None, **said: Any) -> Any:
-    """Returns ``auto.from_pretrained(folder, **said)`` with its normalizer and what that has learned.
+    """Return ``auto.from_pretrained(folder, **said)`` with its normalizer and what that has learned.
 
     ``auto`` is ``AutoModelForCausalLM``, or any other class with ``from_pretrained``; one with another head starts that
     head anew. ``attn_implementation`` is what ``uninstall`` would go back to.
@@ -59,7 +59,7 @@ def load(auto: Any, folder: str | Path, *, attn_implementation: str | None = Non
 
 
 def load_adapter(model: PreTrainedModel, folder: str | Path, **said: Any) -> Any:
-    """Returns ``peft.PeftModel.from_pretrained(model, folder, **said)`` on the normalizer that it was trained with.
+    """Return ``peft.PeftModel.from_pretrained(model, folder, **said)`` on the normalizer that it was trained with.
 
     The normalizer is installed where the model has none yet. Raises ``LabError`` where the adapter names none, where
     the model has another, or where its normalizer had learned what neither the model nor the adapter holds.

@@ -52,7 +52,7 @@ rule_options = together(
 
 
 def command(name: str) -> click.Command:
-    """Returns the command of an analysis; raises ``UnknownName`` where there is none of that name."""
+    """Return the command of an analysis; raises ``UnknownName`` where there is none of that name."""
     part: Any = registry.part(name)
 
     @gathered
@@ -71,7 +71,7 @@ def command(name: str) -> click.Command:
 
 
 def models(question: str, places: Sequence[Path], plan: RunPlan, where: Where) -> list[icl.Run]:
-    """Returns the runs in these folders, or else those of a plan, trained or not.
+    """Return the runs in these folders, or else those of a plan, trained or not.
 
     Raises ``UnknownName`` where a folder holds no run, and ``UsageError`` where nothing is named.
     """

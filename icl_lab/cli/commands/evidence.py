@@ -158,7 +158,7 @@ def pages(root: Path, only: str) -> None:
 
 
 def _made_by(path: Path) -> list[str]:
-    """Returns the words of the command that a study's table names as the one that made it; none without one."""
+    """Return the words of the command that a study's table names as the one that made it; none without one."""
     found = re.search(r"^Made by (`+) ?icl-lab (.+?) ?\1", path.read_text(), re.MULTILINE)
     return shlex.split(found[2]) if found else []
 

@@ -25,7 +25,7 @@ OURS = ("model", "messages", "prompt")  # fields of a request that other options
 
 
 def _body(context: click.Context, option: click.Parameter, text: str) -> dict[str, Any]:
-    """Reads fields of a request as JSON."""
+    """Read fields of a request as JSON."""
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -57,7 +57,7 @@ def report(folders: tuple[Path, ...], elsewhere: Path | None, where: Where) -> N
 
 
 def rebuild(folder: Path, place: Path, lab: Lab, files: Path) -> list[str]:
-    """Builds the study of ``folder`` again in ``place``; returns the names of the files.
+    """Build the study of ``folder`` again in ``place``; return the names of the files.
 
     Raises ``LabError`` where the folder holds no record of such a study, or where a run is not stored.
     """

@@ -23,7 +23,7 @@ class Facts:
 
 
 def facts_of(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Facts]]:
-    """Reads what the page says of finished runs, one group of seeds a name."""
+    """Read what the page says of finished runs, one group of seeds a name."""
     return {
         name: [
             Facts(
@@ -36,7 +36,7 @@ def facts_of(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Facts]]:
 
 
 def setup(study: PairedGrids, spec: RunSpec, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str]]:
-    """Returns the set-up as (what, value); of fields in which the compared runs differ it says so."""
+    """Return the set-up as (what, value); of fields in which the compared runs differ it says so."""
     every = [fact for group in facts.values() for fact in group]
     specs = [fact.spec for fact in every] or [spec]
 

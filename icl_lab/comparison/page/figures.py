@@ -49,7 +49,7 @@ class Picture:
 
 
 def pictures(study: PairedGrids, facts: Mapping[str, Sequence[Facts]] | None = None) -> dict[str, Picture]:
-    """Returns the figures by file name: the forest, curves or a ranking, both kinds of maps, and the trainings."""
+    """Return the figures by file name: the forest, curves or a ranking, both kinds of maps, and the trainings."""
     found = {"forest": _forest(study)}
     found |= {"ranking": _ranking(study)} if len(study.grids) > CROWD else {"curves": _curves(study)}
     found |= {"ratios": _effects(study), "maps": _maps(study)}

@@ -76,7 +76,7 @@ def html(
 
 
 def render(template: str, **fields: object) -> str:
-    """Returns a page from a file in ``templates``; its fields are written as text, never as markup."""
+    """Return a page from a file in ``templates``; its fields are written as text, never as markup."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("icl_lab"), autoescape=True, undefined=jinja2.StrictUndefined
     )

@@ -69,7 +69,7 @@ def divergences(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
 
 
 def table(study: PairedGrids, spec: RunSpec) -> Table:
-    """Returns the means over seeds along the shift; the best of a column only where it beats every other normalizer.
+    """Return the means over seeds along the shift; the best of a column only where it beats every other normalizer.
 
     Normalizers whose rows span decades carry the clip model that explains them best, so that a normalizer which is
     barely better than clipping looks it.
@@ -145,7 +145,7 @@ def summaries(study: PairedGrids) -> dict[str, float]:
 
 
 def seeds_table(study: PairedGrids) -> Table:
-    """Returns one row a normalizer and seed along the shift, in the order of ``table``, the summary (if any) last."""
+    """Return one row a normalizer and seed along the shift, in the order of ``table``, the summary (if any) last."""
     axis, sums = words.along(study), study.summarised
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
@@ -175,7 +175,7 @@ def clear_best(study: PairedGrids, cell: Labels) -> str:
 
 
 def markdown(study: PairedGrids, spec: RunSpec, command: str, sections: Sequence[Section] = (), title: str = "") -> str:
-    """Returns the finding and the tables as Markdown."""
+    """Return the finding and the tables as Markdown."""
     made = table(study, spec)
     text = [f"## {md.escaped(title)}", ""] if title else []
     rows = markdown_rows(made)
@@ -194,7 +194,7 @@ def markdown(study: PairedGrids, spec: RunSpec, command: str, sections: Sequence
 
 
 def markdown_rows(made: Table) -> list[str]:
-    """Returns a table as the lines of a Markdown table."""
+    """Return a table as the lines of a Markdown table."""
     text = md.head(made.head)
     for row in made.rows:
         name, *cells = row.cells

@@ -145,7 +145,7 @@ def compared(study: PairedGrids) -> int:
 
 
 def correction(study: PairedGrids) -> str:
-    """Says over how many comparisons p values are corrected, for the head of a table."""
+    """Say over how many comparisons p values are corrected, for the head of a table."""
     cells, rules = study.family.size, study.overalls.size
     if not cells:
         return "No p values: one seed without the errors of its prompts."
