@@ -14,7 +14,6 @@ from icl_lab.cli.manual import manual
 from icl_lab.errors import UnknownName
 from icl_lab.evidence.archive import Archive
 from icl_lab.papers import experiment, headlines, ledger, paper_report
-from icl_lab.papers.ledger import Finding
 from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import extras
 from icl_lab.runs.store import Store
@@ -80,11 +79,6 @@ def _commands(root: Path) -> list[str]:
 
 
 @cache
-def recorded(root: Path) -> list[Row]:
-    """Return every claim at every scale, as the repository's record holds it."""
-    return [row for rows in record.stored(_committed(root)).values() for row in rows]
-
-
 def _paper(root: Path, name: str) -> list[str]:
     """Table of the claims of one paper, each once."""
     files = root / "experiments"
