@@ -1,4 +1,4 @@
-"""Numbers with their labels: one row a cell, axis values first. The only door to pandas."""
+"""Numbers with their labels: one row per cell, axis values first. The only door to pandas."""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence

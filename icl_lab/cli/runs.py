@@ -1,4 +1,4 @@
-"""The runs of a results folder, one line a specification: what differs from its preset, and where each seed stands."""
+"""The runs of a results folder, one line per specification: its changes to the preset, and the state of each seed."""
 
 from collections.abc import Callable, Iterator
 

@@ -152,7 +152,7 @@ def within(effect: Effect, margin: float) -> bool:
 
 
 def paired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio", confidence: float = 0.95) -> Effect:
-    """Compare b with a, one number a seed, paired by position.
+    """Compare b with a, one number per seed, paired by position.
 
     Formula: mean d +- t(k - 1) sd(d) / sqrt(k), d = log b - log a or b - a over k seeds
 

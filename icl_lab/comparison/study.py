@@ -36,9 +36,9 @@ Map = dict[tuple[float, float], float]  # (value down, value across) -> number
 class PairedGrids:
     """The grids of several normalizers, each over the same training seeds, in the same cells.
 
-    ``grids`` holds one grid a seed for each normalizer, references included in each (they are the same in all, because
-    every run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt adds, one
-    a seed for each normalizer, where all runs have kept it: intervals then include the variance over prompts.
+    ``grids`` holds one grid per seed for each normalizer, references included in each (they are the same in all,
+    because every run meets the same prompts). ``training`` is the cell of training. ``errors`` holds what each prompt
+    adds, one a seed for each normalizer, where all runs have kept it: intervals then include the variance over prompts.
     ``rescaled`` holds the grid of the baseline's models asked with rescaled prompts, the mean over seeds, by the part
     that was rescaled; nothing where that was not tested. ``not_learned`` says why of the normalizers whose models err
     in training conditions nearly as much as a trivial reference (``summary.unlearned``).
@@ -89,7 +89,7 @@ class PairedGrids:
         return _cells(self.grids[self.baseline][0], self.metric)
 
     def values(self, rule: str, cell: Labels) -> list[float]:
-        """The metric of a normalizer in a cell, one number a seed; raises ``BadValue`` where there is a gap (NaN).
+        """The metric of a normalizer in a cell, one number per seed; raises ``BadValue`` where there is a gap (NaN).
 
         A cell without a label for one of the task's facets is the mean over it.
         """
@@ -261,7 +261,7 @@ class PairedGrids:
         return {(cell[down], cell[across]): cell for cell in self.line(down, across)}
 
     def summary(self, rule: str) -> list[float]:
-        """The one number of each run that the task declares (``Task.summary``), one a seed.
+        """The one number of each run that the task declares (``Task.summary``), one per seed.
 
         The other axes are as in training. NaN where the test grid does not reach that far; infinite where an error that
         counts in it is.
@@ -303,7 +303,7 @@ def broken(a: Sequence[float], b: Sequence[float], scale: Scale) -> Effect:
 def compare(study: PairedGrids) -> list[dict[str, Any]]:
     """Compare every normalizer with the baseline in every cell, and by the declared summary.
 
-    Returns one row a normalizer and cell, and one a normalizer with an empty cell for the summary. ``p_t`` and
+    Returns one row per normalizer and cell, and one per normalizer with an empty cell for the summary. ``p_t`` and
     ``p_flip`` are those of the seeds alone, ``p_widened`` belongs to ``low`` and ``high``; ``p_holm`` is ``p_widened``
     corrected over the ``family`` comparisons of all normalizers in all cells, or of all normalizers by their summary.
     """

@@ -20,7 +20,7 @@ Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or r
 class BoundPanel:
     """One function: each normalizer's seeds as lines of (true value, answer), with detected bounds.
 
-    ``onsets`` and ``bounds`` hold one number a seed and side, signed as the true value and as the answer.
+    ``onsets`` and ``bounds`` hold one number per seed and side, signed as the true value and as the answer.
     """
 
     curves: Mapping[str, Sequence[Line]]
@@ -173,7 +173,7 @@ def _largest(
     looks: Mapping[str, Style],
     marks: Mapping[str, str],
 ) -> None:
-    """Dots, one a model: its bound C across, its largest answer B upwards."""
+    """Dots, one per model: its bound C across, its largest answer B upwards."""
     highest = 0.0
     dots = [(size, label, each) for size, models in sizes.items() for label, seeds in models.items() for each in seeds]
     for size, label, each in dots:
@@ -266,7 +266,7 @@ def sweeps(
 ) -> Figure:
     """Draw the measured errors of each normalizer's seeds as dots, and what the bound of each predicts as lines.
 
-    ``sigmas`` are the values of ``axis``. ``rules`` holds (measured, predicted), one row a seed. Grey: the error of
+    ``sigmas`` are the values of ``axis``. ``rules`` holds (measured, predicted), one row per seed. Grey: the error of
     answering 0. Only to the right of ``judged`` is a bound expected to explain the error.
     """
     across = min(3, len(rules))

@@ -99,7 +99,7 @@ def disturbance(
     title: str,
     spans: Mapping[str, Mapping[str, Sequence[Interval]]] | None = None,
 ) -> Figure:
-    """Draw what a deviant does: a panel a metric, its factor across, normalizers in ink, references dashed and grey.
+    """Draw what a deviant does: one panel per metric, its factor across, normalizers in ink, references dashed grey.
 
     ``panels`` holds, for each metric, the normalizers' values at every factor, the references' and whether they span
     decades; ``spans``, for each metric and normalizer, the interval at every factor.

@@ -1,4 +1,4 @@
-"""Normalizers in order: dots with intervals, one row a normalizer, where curves would lie on one another."""
+"""Normalizers in order: dots with intervals, one row per normalizer, where curves would lie on one another."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -43,7 +43,7 @@ def learning_curve(histories: Mapping[str, History], *, title: str, label: str) 
 
 
 def learned(history: History, *, title: str) -> Figure | None:
-    """Draw each learned number of normalizers against the step, a panel a name, a colour a layer; None without any."""
+    """Draw learned numbers of normalizers against the step, one panel per name, a colour per layer; None if none."""
     found = dict(places(key for row in history for key in row))
     kinds = list(dict.fromkeys(place.name for place in found.values()))
     if not kinds:

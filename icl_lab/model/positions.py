@@ -301,7 +301,7 @@ class Fire(Relative):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Slopes m of ALiBi, one a head.
+    """Slopes m of ALiBi, one per head.
 
     >>> alibi_slopes(4), alibi_slopes(3)
     ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])

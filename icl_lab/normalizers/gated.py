@@ -13,7 +13,7 @@ from icl_lab.normalizers.starts import normal
 
 @wrappers.add("gated")
 class Gated(Wrapper):
-    """Multiplies the output of a normalizer by a gate that is read off the token, one a head or one a channel.
+    """A gate on the output of a normalizer, read off the token, one per head or one per channel.
 
     Formula: w = the normalizer's own weights, o_i = phi(W x_i) sum_j w_ij v_j, phi = sigmoid or softplus
     Paper: Gated Attention for Large Language Models 2025, arXiv 2505.06708 (sigmoid, on the output of the sum);

@@ -45,7 +45,7 @@ def weigher(choice: str, dtype: torch.dtype = torch.float64) -> Weigh:
 
 
 def spread_rows(rng: torch.Generator, rows: int, keys: int, reach: float) -> Tensor:
-    """Draw rows of scores of every spread: z = reach u v, u ~ U(0, 1) one a row, v ~ U(-1, 1) one a key."""
+    """Draw rows of scores of every spread: z = reach u v, u ~ U(0, 1) one per row, v ~ U(-1, 1) one per key."""
     u = torch.rand(rows, 1, generator=rng, dtype=torch.float64)
     return reach * u * (2 * torch.rand(rows, keys, generator=rng, dtype=torch.float64) - 1)
 

@@ -52,7 +52,7 @@ class Speech:
     ``says`` describes the answer, ``tell`` writes the first prompt up to the question at a token, given how numbers are
     written. ``choices`` are all answers there are, in the order of the targets; without any a number is asked for.
     ``last`` says that the headline scores the last answer of a prompt; otherwise it is a mean over all of them, as are
-    the metrics ``means``, which are then estimated from one answer a prompt, drawn evenly.
+    the metrics ``means``, which are then estimated from one answer per prompt, drawn evenly.
     """
 
     says: str

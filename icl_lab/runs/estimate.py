@@ -232,7 +232,7 @@ def _drawn(task: Task, t: int) -> float:
 
 
 def _forward(spec: RunSpec, task: Task, count: int, t: int) -> float:
-    """Operations of one forward pass of a prompt: two a parameter and token, four a pair of tokens and width."""
+    """Operations of one forward pass of a prompt: two per parameter and token, four per pair of tokens and width."""
     return 2.0 * count * t + 4.0 * spec.model.layers * spec.model.width * t * t
 
 

@@ -79,7 +79,7 @@ def number(value: float, digits: int = DIGITS) -> Number:
 
 
 def together(grids: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the arrays of several seeds, which share axes and metrics: of each predictor's metric a list a seed.
+    """Join the arrays of several seeds, which share axes and metrics: of each predictor's metric one list per seed.
 
     What is the same in all seeds, such as a reference, stands once.
     """

@@ -114,7 +114,7 @@ def every(store: Store, tick: Tick = silent, grids: Grids | None = None) -> tupl
 
 
 def _read(runs: Sequence[Run], grids: Grids) -> Specification:
-    """One specification from its runs, one a seed."""
+    """One specification from its runs, one per seed."""
     first, read = runs[0], [_seed(run, grids) for run in runs]
     shown = [(seed, grid, subject, history) for seed, grid, subject, history in read if grid]
     histories = [(seed.seed, history) for seed, _, _, history in read if history]

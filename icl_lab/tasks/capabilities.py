@@ -62,7 +62,7 @@ class HasLines(Capability):
 
     @abstractmethod
     def on_line(self, x: Tensor, slope: Tensor | float, intercept: Tensor | float) -> Prompt:
-        """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one a prompt (b 1)."""
+        """Inputs x (b L) -> the prompts of y = slope x + intercept; numbers, or one per prompt (b 1)."""
 
     @abstractmethod
     def label_rms(self, **shift: float) -> float:

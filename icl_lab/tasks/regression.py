@@ -55,12 +55,12 @@ class Regression(Rescalable):
 
     ``shift`` adds test prompts of another distribution (Section 4 there); training stays as it is, unless
     ``shifted=always``, and so do analyses. Metrics have its name in front; that of a single shift is the headline. x is
-    ``skewed`` (covariance of a random eigenbasis, eigenvalues as 1 / i^2, trace dim) or of a random ``subspace`` of
-    dim / 2; or the last input alone is another: the signs of examples are fixed, one for each number, and the last
-    input has any (``quadrants``) or the opposite ones (``opposite``), it is ``orthogonal`` to all examples, of which
-    there are dim - 1 at most, or one of them (``overlap``), and one answer a prompt is scored. ``noise`` N(0, 1) is
-    added to the labels, which then shrink to their size without it, in expectation: the published code shrinks each
-    batch to it. ``all`` tests under every one.
+    ``skewed`` (covariance of a random eigenbasis, eigenvalues as 1 / i^2, trace dim) or of a random ``subspace`` of dim
+    / 2; or the last input alone is another: the signs of examples are fixed, one for each number, and the last input
+    has any (``quadrants``) or the opposite ones (``opposite``), it is ``orthogonal`` to all examples, of which there
+    are dim - 1 at most, or one of them (``overlap``), and one answer per prompt is scored. ``noise`` N(0, 1) is added
+    to the labels, which then shrink to their size without it, in expectation: the published code shrinks each batch to
+    it. ``all`` tests under every one.
 
     ``law`` is that of the noise: ``student`` with 3 degrees of freedom, or ``laplace``, both of the same standard
     deviation (after Cao et al. 2026, arXiv 2603.18564, of which only the abstract could be read: laws are ours).

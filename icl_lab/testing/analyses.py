@@ -120,7 +120,7 @@ def _spec(task: str, rule: str) -> RunSpec | None:
 
 
 def _runs(task: str, lab: Lab) -> list[Run]:
-    """Small runs of a task, one a normalizer; none where the task does not fit."""
+    """Small runs of a task, one per normalizer; none where the task does not fit."""
     return [lab.store.run(spec, 0) for rule in RULES if (spec := _spec(task, rule))]
 
 

@@ -61,7 +61,7 @@ def two_builds_start_alike(choice: str) -> None:
 
 
 def parameters_are_named_have_one_entry_a_head_and_learn(choice: str) -> None:
-    """``learned`` and ``shared`` name parameters; each has one entry a head (shared: a token), and a gradient.
+    """``learned`` and ``shared`` name parameters; each has one entry per head (shared: per token), and a gradient.
 
     A parameter that ``maps`` names may have any shape; its gradient is asked for where it has left its start.
     """

@@ -1,4 +1,4 @@
-"""The contract of a normalizer with masks as language models have them: one a prompt, and keys kept in a cache."""
+"""The contract of a normalizer with masks as language models have them: one per prompt, and keys kept in a cache."""
 
 import torch
 from torch import Tensor

@@ -177,7 +177,7 @@ def grammar() -> Grammar:
 
 @lru_cache(maxsize=1)
 def text() -> str:
-    """Return the text, a sentence a line; the same everywhere."""
+    """Return the text, one sentence per line; the same everywhere."""
     drawn = grammar().sentences("text")
     return "".join(next(drawn) + END for _ in range(SENTENCES))
 

@@ -145,7 +145,7 @@ def summaries(study: PairedGrids) -> dict[str, float]:
 
 
 def seeds_table(study: PairedGrids) -> Table:
-    """Return one row a normalizer and seed along the shift, in the order of ``table``, the summary (if any) last."""
+    """Return one row per normalizer and seed along the shift, in the order of ``table``, the summary (if any) last."""
     axis, sums = words.along(study), study.summarised
     line = study.line(axis)
     names = [int(grid.values("seed")[0]) for grid in study.grids[study.baseline]]
