@@ -23,14 +23,15 @@ import pandas as pd
 import torch
 from scipy.optimize import brentq
 
-from icl_lab import markdown as md
-from icl_lab import published, tasks
+from icl_lab import tasks
 from icl_lab.analyses.boundary.bounds import training_labels
-from icl_lab.evidence.archive import Archive
+from icl_lab.base import markdown as md
+from icl_lab.base import published
+from icl_lab.base.grid import model_name
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims.finished import Finished
 from icl_lab.figures import base, bounds
-from icl_lab.grid import model_name
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers.finished import Finished
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.tasks.drawing import published_inputs

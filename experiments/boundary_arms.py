@@ -14,16 +14,16 @@ from statistics import fmean
 import click
 from bound_law import PAGE, evidence, filled_page
 
-from icl_lab import markdown as md
 from icl_lab.analyses import frame
 from icl_lab.analyses.boundary import bounds
 from icl_lab.analyses.boundary.bounds import Model, bound_and_largest
 from icl_lab.analyses.findings import StoredGrids
-from icl_lab.grid import Grid, model_name
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers import folders
-from icl_lab.papers.finished import Finished
-from icl_lab.papers.schema import Experiment
+from icl_lab.base import markdown as md
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims import folders
+from icl_lab.claims.finished import Finished
+from icl_lab.claims.schema import Experiment
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -74,7 +74,7 @@ class Outcome:
         return f"`{self.preset}{self.label}`"
 
     def holds(self) -> dict[str, bool]:
-        """Returns the predictions that the numbers answer, by their names in PREDICTED, each with whether it holds."""
+        """Return the predictions that the numbers answer, by their names in PREDICTED, each with whether it holds."""
         answered = {
             "moved": abs(fmean(self.moved)) < APART if self.moved else None,
             "ratio": self.ratio > RATIO if self.ratio is not None else None,
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def outcomes(files: Path, store: Store) -> list[Outcome]:
-    """Returns what was measured of each variant and preset of which runs are finished."""
+    """Return what was measured of each variant and preset of which runs are finished."""
     found, reached = [], _reached(store)
     for name, label in TRAINED.items():
         made = experiments.load(name, files)
@@ -98,14 +98,14 @@ def outcomes(files: Path, store: Store) -> list[Outcome]:
 
 
 def table(known: Sequence[Outcome]) -> list[str]:
-    """Returns one row an arm; cells that fail their prediction are bold."""
+    """Return one row an arm; cells that fail their prediction are bold."""
     rows = [md.row([one.place, one.variant, str(one.seeds), *_cells(one)]) for one in known]
     head = ["preset", "model", "seeds", "C", "log ratio of C", "largest answer / C", "error at 10", "floor"]
     return [*md.head([*head, "ratio, 4 to 10", "rescaled, at 10"]), *rows]
 
 
 def tally(known: Sequence[Outcome]) -> list[str]:
-    """Returns one row a prediction: the arms in which it fails, and in how many of those that answer it it holds."""
+    """Return one row a prediction: the arms in which it fails, and in how many of those that answer it it holds."""
     rows = []
     for number, (name, prediction) in enumerate(PREDICTED.items(), 1):
         held = {f"{one.place} {one.variant}": one.holds()[name] for one in known if name in one.holds()}

@@ -16,8 +16,8 @@ import pandas as pd
 import torch
 
 from icl_lab import tasks
+from icl_lab.base.rng import stream
 from icl_lab.figures import base
-from icl_lab.rng import stream
 from icl_lab.runs import environment
 from icl_lab.runs.spec import resolve
 from icl_lab.training.loop import Progress, train

@@ -22,7 +22,7 @@ import click
 import torch
 
 from icl_lab import pipeline
-from icl_lab.errors import Diverged
+from icl_lab.base.errors import Diverged
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store

@@ -22,17 +22,17 @@ from typing import NamedTuple
 import click
 import scipy
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses.needle import STRETCH
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, LabError
+from icl_lab.base.files import present
+from icl_lab.base.grid import Grid, model_name
 from icl_lab.comparison.statistics import Effect, paired
-from icl_lab.errors import BadValue, LabError
-from icl_lab.evidence.archive import Archive, own_studies
 from icl_lab.figures import scatter
-from icl_lab.files import present
-from icl_lab.files import publish_folder as save
-from icl_lab.grid import Grid, model_name
+from icl_lab.figures.files import publish_folder as save
 from icl_lab.runs import environment, study_folder
+from icl_lab.runs.evidence.archive import Archive, own_studies
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
@@ -77,7 +77,7 @@ class Point:
 def gather(
     store: Store, preset: str, task: str = "linear", say: Callable[[str], object] = lambda reason: None
 ) -> list[Point]:
-    """Returns a point for each normalizer of which all sides are stored; trains nothing.
+    """Return a point for each normalizer of which all sides are stored; trains nothing.
 
     ``say`` is told of runs that cannot be read.
 
@@ -158,7 +158,7 @@ def publish(
     command: str,
     show: Callable[[str], object],
 ) -> tuple[str, list[str]]:
-    """Writes the points, a table and the figure; returns the table as text and the names of the files.
+    """Write the points, a table and the figure; return the table as text and the names of the files.
 
     ``show`` is told the table before the figure is drawn.
     """
@@ -179,7 +179,7 @@ def publish(
 
 
 def markdown(points: Sequence[Point], preset: str, task: str, command: str) -> str:
-    """Returns the points as a table, best retrieval first, and the rank correlations of the sides."""
+    """Return the points as a table, best retrieval first, and the rank correlations of the sides."""
     text = [
         f"Preset {preset}, task {task} beside the needle. "
         f"{'; '.join(f'{side.words}: {side.label}' for side in SIDES.values())}. 95 % intervals over training seeds; "

@@ -43,25 +43,25 @@ if TYPE_CHECKING:
     from icl_lab.api import rule as rule
     from icl_lab.api import sweep as sweep
     from icl_lab.api import task as task
-    from icl_lab.errors import LabError as LabError
-    from icl_lab.grid import Grid as Grid
-    from icl_lab.launch.where import Where as Where
-    from icl_lab.notebook.answer import Answer as Answer
-    from icl_lab.notebook.answer import ExperimentReport as ExperimentReport
-    from icl_lab.notebook.run import Run as Run
-    from icl_lab.notebook.run import Runs as Runs
-    from icl_lab.notebook.study import Study as Study
+    from icl_lab.api.answer import Answer as Answer
+    from icl_lab.api.answer import ExperimentReport as ExperimentReport
+    from icl_lab.api.run import Run as Run
+    from icl_lab.api.run import Runs as Runs
+    from icl_lab.api.study import Study as Study
+    from icl_lab.base.errors import LabError as LabError
+    from icl_lab.base.grid import Grid as Grid
+    from icl_lab.execute.where import Where as Where
 
 __version__ = "0.1.0"
 
 # Where each public name is defined: imported when it is asked for, so that ``import icl_lab`` stays quick.
 _PLACES = {
-    "LabError": "errors",
-    "Grid": "grid",
-    "Where": "launch.where",
-    **dict.fromkeys(("Answer", "ExperimentReport"), "notebook.answer"),
-    **dict.fromkeys(("Run", "Runs"), "notebook.run"),
-    "Study": "notebook.study",
+    "LabError": "base.errors",
+    "Grid": "base.grid",
+    "Where": "execute.where",
+    **dict.fromkeys(("Answer", "ExperimentReport"), "api.answer"),
+    **dict.fromkeys(("Run", "Runs"), "api.run"),
+    "Study": "api.study",
     **dict.fromkeys(
         (
             *("sweep", "compare", "analyse", "attention", "experiment", "paper_report", "find", "load"),

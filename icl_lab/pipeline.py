@@ -6,8 +6,8 @@ import time
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import Diverged
-from icl_lab.grid import Grid
+from icl_lab.base.errors import Diverged
+from icl_lab.base.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import environment, reuse, status
 from icl_lab.runs.floor import exact_within_bound

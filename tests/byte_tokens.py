@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def write_tokenizer(folder: Path, text: str) -> None:
-    """Writes a tokenizer into the folder of a model; its pairs are those of a text, and it can read every text."""
+    """Write a tokenizer into the folder of a model; its pairs are those of a text, and it can read every text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made = Tokenizer(models.BPE())

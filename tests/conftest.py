@@ -65,7 +65,7 @@ def _allowed(item):
 @pytest.fixture(scope="session", autouse=True)
 def _asked_once():
     """The commit of this checkout and the versions of packages stay as they are while tests run."""
-    from icl_lab import version
+    from icl_lab.base import version
     from icl_lab.runs import environment
 
     git = version._git
@@ -160,8 +160,8 @@ def quick_pictures(one_pixel):
 def own_parts(monkeypatch):
     """Parts that a test registers or imports are forgotten after it."""
     from icl_lab import analyses, normalizers, tasks
+    from icl_lab.base import outside
     from icl_lab.model import positions
-    from icl_lab.parts import outside
 
     modules = (normalizers, tasks, analyses, positions)
     for registry in (*(module.registry for module in modules), normalizers.wrappers):

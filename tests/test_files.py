@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab import files
+from icl_lab.base import files
 
 
 def wait(path, ready):
-    """Writes a file and a folder beside their places, and stays there."""
+    """Write a file and a folder beside their places, and stays there."""
     replace = os.replace
 
     def stay(*words):

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from icl_lab import foreign
+from icl_lab.base import foreign
 
 
 def test_a_regular_file_is_read_within_its_bound(tmp_path):

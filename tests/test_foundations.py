@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from icl_lab import tables
-from icl_lab.errors import LabError
-from icl_lab.files import publish
-from icl_lab.grid import Grid
-from icl_lab.rng import stream
+from icl_lab.base import tables
+from icl_lab.base.errors import LabError
+from icl_lab.base.files import publish
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.training.curriculum import Staircase
 
 

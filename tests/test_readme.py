@@ -10,11 +10,11 @@ import pytest
 
 import icl_lab
 from icl_lab import normalizers, tasks
+from icl_lab.claims import ledger
 from icl_lab.cli import index
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
-from icl_lab.papers import ledger
 from icl_lab.runs.spec import resolve
 from tests.make_lines import program_words
 
@@ -137,8 +137,9 @@ def test_named_files_exist(page):
 
 def test_the_tree_in_the_readme_is_the_tree():
     tree = next(block for block in blocks(README.read_text()) if block.startswith("icl_lab/"))
-    named = {word.rstrip("/") for line in tree.splitlines()[1:] for word in re.findall(r"^ {2}(\w+/|\w+\.py)", line)}
-    named |= {word for line in tree.splitlines() for word in re.findall(r"(\w+\.py)", line)}
+    rooms = [re.match(r"((  (\w+/|\w+\.py))+)", line) for line in tree.splitlines()[1:]]
+    named = {word.rstrip("/") for found in rooms if found for word in found[0].split()}
+    assert len(tree.strip().splitlines()) <= 14
     inside = Path(icl_lab.__file__).parent
     there = {p.name for p in inside.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
     assert named - there == set()

@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import icl_lab
-from icl_lab import normalizers, tasks, version
+from icl_lab import normalizers, tasks
+from icl_lab.base import version
 from icl_lab.cli import citations
 from icl_lab.runs import extras
 
@@ -77,7 +78,7 @@ def pins(name):
 
 
 def needed(requirement, seen):
-    """Yields a requirement and, of what is installed, all that it needs here, but for the CUDA of a torch."""
+    """Yield a requirement and, of what is installed, all that it needs here, but for the CUDA of a torch."""
     yield requirement
     extras_of = requirement.extras | {""}
     key = canonicalize_name(requirement.name), frozenset(extras_of)
@@ -179,10 +180,10 @@ def test_inside_somebody_elses_checkout_the_commit_is_unknown(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "one")
     place = tmp_path / "site"
-    place.mkdir()
-    (place / "version.py").write_text((ROOT / "icl_lab" / "version.py").read_text())
+    (place / "base").mkdir(parents=True)
+    (place / "base" / "version.py").write_text((ROOT / "icl_lab" / "base" / "version.py").read_text())
     told = subprocess.run(
-        [sys.executable, "-c", "import version; print(version.commit())"],
+        [sys.executable, "-c", "from base import version; print(version.commit())"],
         cwd=place,
         capture_output=True,
         text=True,
@@ -246,7 +247,7 @@ def test_a_card_of_what_is_no_run(run, tmp_path):
 
 
 def built(kind, source, place):
-    """Builds a wheel or a source distribution without the network; returns its file."""
+    """Build a wheel or a source distribution without the network; return its file."""
     place.mkdir()
     line = f"from hatchling.build import build_{kind}; build_{kind}({str(place)!r})"
     done = subprocess.run([sys.executable, "-c", line], cwd=source, capture_output=True, text=True, check=False)
@@ -315,7 +316,7 @@ def test_a_wheel_brings_types_experiments_and_pages(tmp_path):
     hatchling = pytest.importorskip("hatchling.builders.wheel", reason="no hatchling to build a wheel with")
     (wheel,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     brought = set(zipfile.ZipFile(wheel).namelist())
-    pages = [ROOT / "icl_lab" / "site" / folder for folder in ("templates", "assets", "vendor")]
+    pages = [ROOT / "icl_lab" / "extras" / "site" / folder for folder in ("templates", "assets", "vendor")]
     there = {path.relative_to(ROOT).as_posix() for folder in pages for path in folder.iterdir()}
     assert there <= brought
     assert any("LICENSE" in name for name in there)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from icl_lab import pipeline, tasks
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rescale import PairRescaling, by_largest
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec
-from icl_lab.rescale import PairRescaling, by_largest
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")

@@ -5,8 +5,8 @@ import csv
 import pandas as pd
 import pytest
 
-from icl_lab import markdown as md
-from icl_lab.tables import csv_cell, csv_text, encode
+from icl_lab.base import markdown as md
+from icl_lab.base.tables import csv_cell, csv_text, encode
 
 FORMULAS = ["=cmd()!A1", "=1+1", "@SUM(A1)", "+A1", "-A1", "-x", "-1+cmd|' /C calc'!A1", "\t=A1", "-0.3 =A1"]
 PLAIN = ["-0.3", "+1e-05", "-inf", "-", "", "ssa", "a=b", "-0.3 (sd 0.1)", "-0.3 ± 0.1", "-1.2 [-2, 0.5]", "10%"]

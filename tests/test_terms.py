@@ -1,6 +1,7 @@
 """Terms of tables and reports are explained, and only those that stand there."""
 
-from icl_lab import tasks, terms
+from icl_lab import tasks
+from icl_lab.base import terms
 
 
 def test_every_reference_of_every_task_is_explained():

@@ -1,6 +1,6 @@
 """Questions to trained models: one file, or folder, a question; ``frame.py`` says what each is, ``runner.py`` asks."""
 
-from icl_lab.parts.registry import Registry
+from icl_lab.base.registry import Registry
 
 registry = Registry("analysis", __name__)
 

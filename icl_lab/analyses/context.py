@@ -17,15 +17,15 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
 from icl_lab.analyses.frame import Analysis, Cells, option
-from icl_lab.errors import BadValue
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.figures import lines
 from icl_lab.figures.base import writer
-from icl_lab.grid import Grid
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

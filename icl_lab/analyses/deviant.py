@@ -12,17 +12,18 @@ from typing import ClassVar, Self
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import markdown as md
-from icl_lab import published, tasks
+from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import cell, check_factors, factors_of
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.base import markdown as md
+from icl_lab.base import published
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.registry import require
 from icl_lab.comparison.statistics import paired
-from icl_lab.errors import BadValue
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
-from icl_lab.parts.registry import require
 from icl_lab.runs.measure import errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from icl_lab.analyses.frame import AnyAnalysis, GridAnalysis, Rows, StoredGrids
-from icl_lab.errors import RunFailed
-from icl_lab.grid import Grid
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.grid import Grid
 from icl_lab.runs import study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.study_folder import Member, StudyRecord

@@ -16,20 +16,20 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import known
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, Undefined
+from icl_lab.base.grid import Grid
+from icl_lab.base.registry import require
+from icl_lab.base.rescale import Rescaling
 from icl_lab.comparison.statistics import Scale
-from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import shares as pictures
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 from icl_lab.model.blocks import Block
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.parts.registry import require
-from icl_lab.rescale import Rescaling
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import predict, summary
 from icl_lab.runs.run import Run

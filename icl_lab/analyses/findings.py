@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from icl_lab import tasks
+from icl_lab.base.grid import Grid
+from icl_lab.base.option_values import GREATEST
+from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import resampled
-from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.parts.option_values import GREATEST
-from icl_lab.parts.registry import require
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import Subject, TestSpec, draw, influences
 from icl_lab.runs.run import Run

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import msgspec
 import numpy as np
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import Curves as Curves  # plugins find all they need here
@@ -31,12 +30,13 @@ from icl_lab.analyses.findings import Rows as Rows
 from icl_lab.analyses.findings import StoredGrids as StoredGrids
 from icl_lab.analyses.findings import TrainedModel as TrainedModel
 from icl_lab.analyses.findings import known, known_median
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, Undefined, UnknownOption
+from icl_lab.base.files import present
+from icl_lab.base.grid import Grid
+from icl_lab.base.option_values import GREATEST
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import RESAMPLES, Scale
-from icl_lab.errors import BadValue, Undefined, UnknownOption
-from icl_lab.files import present
-from icl_lab.grid import Grid
-from icl_lab.parts.option_values import GREATEST
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell

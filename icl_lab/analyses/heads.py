@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import (
@@ -43,10 +42,11 @@ from icl_lab.analyses.findings import (
     known_median,
 )
 from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, option
-from icl_lab.errors import BadValue
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.learned import places
 from icl_lab.figures.base import NAMES, short
-from icl_lab.grid import Grid
-from icl_lab.learned import places
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import summary
 from icl_lab.runs.run import Run

@@ -18,17 +18,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import AnalysisOf, Cells, TrainedModel
-from icl_lab.errors import BadValue
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
+from icl_lab.base.tables import csv_text
 from icl_lab.figures import lines
 from icl_lab.normalizers.ssmax_free import SSMaxFree
-from icl_lab.parts.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tables import csv_text
 
 LEAST = 5  # values that a law can be fitted to
 LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray] | None] = {

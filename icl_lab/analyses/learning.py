@@ -12,15 +12,15 @@ from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
 
-from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import cell
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Rows, StoredGrids, TrainedModel, option
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import Scale
-from icl_lab.errors import BadValue
 from icl_lab.figures import training
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 from icl_lab.runs.run import Run
 from icl_lab.runs.run_files import row_at
 from icl_lab.tasks.base import Task

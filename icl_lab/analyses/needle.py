@@ -13,18 +13,18 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_drawn
 from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, Undefined
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import draws, resampled
-from icl_lab.errors import BadValue, Undefined
 from icl_lab.figures import ranks
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import judged
 from icl_lab.runs.spec import RunSpec

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab import markdown as md
-from icl_lab import published
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Findings, Row, Rows, TrainedModel
+from icl_lab.base import markdown as md
+from icl_lab.base import published
+from icl_lab.base.errors import BadValue
 from icl_lab.comparison.clip import clip_errors, clip_targets
-from icl_lab.errors import BadValue
 from icl_lab.figures import heads
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import RunSpec

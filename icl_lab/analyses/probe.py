@@ -13,17 +13,17 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import watchable
 from icl_lab.analyses.findings import FACTORS, Findings, Row, Rows, TrainedModel, check_growth, with_undisturbed
 from icl_lab.analyses.frame import Analysis, option
-from icl_lab.errors import BadValue
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, Subject, errors_of, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

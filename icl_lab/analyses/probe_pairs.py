@@ -19,24 +19,25 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import foreign, tasks
-from icl_lab import markdown as md
+from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.base import foreign
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array
-from icl_lab.errors import BadValue
 from icl_lab.figures import ranking
-from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.parts.registry import require
 from icl_lab.runs.measure import fitting, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.tasks.capabilities import ReadsText
-from icl_lab.texts import grammar
-from icl_lab.texts.corpus import Corpus
+from icl_lab.tasks.texts import grammar
+from icl_lab.tasks.texts.corpus import Corpus
 
 Pair = tuple[str, str]  # an ungrammatical sentence and the grammatical one, as Zorro's files hold them
 SCORINGS = ("masked", "whole")

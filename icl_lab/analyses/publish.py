@@ -10,17 +10,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from icl_lab import markdown as md
-from icl_lab import terms
 from icl_lab.analyses import frame, registry
 from icl_lab.analyses.frame import AnalysisOf, AnyAnalysis, F, M, S
 from icl_lab.analyses.runner import Groups
+from icl_lab.base import markdown as md
+from icl_lab.base import terms
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.files import checkout_hint, sha256
+from icl_lab.base.option_values import in_words
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
-from icl_lab.errors import RunFailed
 from icl_lab.figures.base import encode
-from icl_lab.files import checkout_hint, sha256
-from icl_lab.parts.option_values import in_words
 from icl_lab.runs import environment, study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

@@ -7,7 +7,7 @@ from typing import TypeVar
 from icl_lab import tasks
 from icl_lab.analyses.findings import TrainedModel
 from icl_lab.analyses.frame import AnalysisOf, AnyAnalysis, F, M, S
-from icl_lab.errors import BadValue, RunFailed, Stopped
+from icl_lab.base.errors import BadValue, RunFailed, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab

@@ -14,17 +14,17 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
-from icl_lab.errors import BadValue
+from icl_lab.analyses.profiles import bounds
+from icl_lab.analyses.profiles.functions import REACH
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.registry import require
+from icl_lab.base.rng import stream
 from icl_lab.figures import heads
 from icl_lab.figures.base import short
-from icl_lab.grid import Grid
-from icl_lab.parts.registry import require
-from icl_lab.profiles import bounds
-from icl_lab.profiles.functions import REACH
-from icl_lab.rng import stream
 from icl_lab.runs.spec import RunSpec
 
 NOBODY = {"task": "rules", "preset": "-", "spec": "-"}  # a row belongs to no run

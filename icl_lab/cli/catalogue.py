@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable
 
-from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
+from icl_lab.base import markdown as md
+from icl_lab.base.registry import Registry
 from icl_lab.model import positions
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.parts.registry import Registry
 from icl_lab.runs.presets import PRESETS
 
 KINDS: dict[str, list[Registry]] = {

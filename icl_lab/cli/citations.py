@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from icl_lab.parts.registry import Registry
+from icl_lab.base.registry import Registry
 
 ITSELF = """@misc{icl_lab,
   title = {icl_lab: a synthetic in-context-learning laboratory for attention normalizers},

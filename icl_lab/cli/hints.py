@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from icl_lab.base import outside
 from icl_lab.cli.deferred import loaded
-from icl_lab.parts import outside
 
 # Options of one command alone, not carried over to the next.
 OWN = ("--force", "--dry-run", "--shard", "--name", "--swap")

@@ -7,11 +7,11 @@ from importlib import import_module
 import click
 
 from icl_lab.analyses import registry
+from icl_lab.base import outside
+from icl_lab.base.errors import BadValue
 from icl_lab.cli import menu
 from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.values import check_words
-from icl_lab.errors import BadValue
-from icl_lab.parts import outside
 
 OPTION = "--import"
 HELP_IMPORT = (

@@ -7,15 +7,16 @@ from functools import cache, partial
 from pathlib import Path
 
 from icl_lab import analyses
-from icl_lab import markdown as md
 from icl_lab.analyses import publish
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import UnknownName
+from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.claims import experiment, headlines, ledger, paper_report
+from icl_lab.claims.ledger import Finding
 from icl_lab.cli import catalogue
 from icl_lab.cli.manual import manual
-from icl_lab.errors import UnknownName
-from icl_lab.evidence.archive import Archive
-from icl_lab.papers import experiment, headlines, ledger, paper_report
-from icl_lab.progress import Tick, counted, silent
 from icl_lab.runs import extras
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
 FINDINGS = Path("results/findings.md")
@@ -79,6 +80,11 @@ def _commands(root: Path) -> list[str]:
 
 
 @cache
+def recorded(root: Path) -> list[Finding]:
+    """Return every claim at every scale, as the repository's record holds it."""
+    return [each for found in ledger.stored(_committed(root)).values() for each in found]
+
+
 def _paper(root: Path, name: str) -> list[str]:
     """Table of the claims of one paper, each once."""
     files = root / "experiments"

@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from icl_lab import __version__
+from icl_lab.base import outside
+from icl_lab.base.errors import LabError, Stopped, brief, first_line
+from icl_lab.base.version import commit
 from icl_lab.cli import hints, menu
 from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.imports import HELP_IMPORT, DeferredAnalysis, Menu, named
 from icl_lab.cli.signals import PREEMPTED, caught
-from icl_lab.errors import LabError, Stopped, brief, first_line
-from icl_lab.parts import outside
-from icl_lab.version import commit
 
 HELP = """Which attention normalizer generalises, where, and by how much?
 

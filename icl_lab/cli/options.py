@@ -12,7 +12,7 @@ import click
 
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds, several_rules, several_settings
-from icl_lab.launch.where import SEEDS, Where
+from icl_lab.execute.where import SEEDS, Where
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PAIRS = 1000  # of timed runs

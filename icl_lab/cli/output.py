@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from icl_lab import markdown
+from icl_lab.base import markdown
 
 
 def out(text: str) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from icl_lab import tasks
-from icl_lab.errors import RunFailed
-from icl_lab.launch.progress import counted
-from icl_lab.parts.registry import Choice
-from icl_lab.progress import Tick, silent
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.progress import Tick, silent
+from icl_lab.base.registry import Choice
+from icl_lab.execute.progress import counted
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store

@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Sequence
 
 from icl_lab import tasks
+from icl_lab.base import outside
 from icl_lab.cli.hints import program, then
 from icl_lab.cli.output import out
 from icl_lab.cli.terminal import Terminal
-from icl_lab.evidence.archive import Archive, ArchivedRun
-from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.progress import say
-from icl_lab.parts import outside
+from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.progress import say
 from icl_lab.runs import summary
+from icl_lab.runs.evidence.archive import Archive, ArchivedRun
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import by_rule
 

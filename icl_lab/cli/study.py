@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icl_lab import markdown as md
+from icl_lab.base import markdown as md
 from icl_lab.cli.options import tell_files
 from icl_lab.cli.output import out
-from icl_lab.evidence.archive import own_studies
-from icl_lab.launch.where import Where
+from icl_lab.execute.where import Where
 from icl_lab.runs import study_folder
+from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.study_folder import StudyRecord
 
 

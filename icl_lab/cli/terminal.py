@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
+from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.cli.hints import typed
 from icl_lab.cli.output import out
 from icl_lab.cli.signals import catch_signals
-from icl_lab.errors import BadValue, Unfinished
-from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.progress import say
-from icl_lab.launch.reporter import Reporter
-from icl_lab.launch.where import Where
+from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.progress import say
+from icl_lab.execute.reporter import Reporter
+from icl_lab.execute.where import Where
 
 
 class Terminal(Reporter):

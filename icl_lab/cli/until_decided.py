@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from icl_lab.base.errors import Stopped
+from icl_lab.claims import experiment as experiments
 from icl_lab.cli.hints import then
 from icl_lab.cli.output import out
-from icl_lab.errors import Stopped
-from icl_lab.launch.announce import duration
-from icl_lab.launch.experiment import UntilDecided, chosen
-from icl_lab.launch.progress import say
-from icl_lab.launch.where import Where
-from icl_lab.papers import experiment as experiments
+from icl_lab.execute.announce import duration
+from icl_lab.execute.experiment import UntilDecided, chosen
+from icl_lab.execute.progress import say
+from icl_lab.execute.where import Where
 
 
 def decide(name: str, preset: str, variants: Sequence[str], budget: float, where: Where) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from icl_lab.launch.where import JOBS
+from icl_lab.execute.where import JOBS
 
 LONGEST_WORD = 20_000  # characters
 LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes: what file systems take of one folder's name, and of a whole path

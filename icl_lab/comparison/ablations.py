@@ -1,6 +1,6 @@
 """Ablations: one part of the model left out at a time."""
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import RunSpec, resolve
 
 WHOLE = "whole"

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array
-from icl_lab.parts.registry import require
 
 DRAWS = 4000  # of a claim's seeds, for expected values
 MOST = 0.95  # largest correlation that is estimated

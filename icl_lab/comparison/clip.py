@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array, finite, listed
 from icl_lab.comparison.study import Labels, PairedGrids
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.tasks.base import Prompt, Task
 

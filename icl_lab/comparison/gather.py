@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icl_lab.progress import Tick, silent
+from icl_lab.base.progress import Tick, silent
 
 if TYPE_CHECKING:
     from icl_lab.comparison.page import Section

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 
 Array = NDArray[np.float64]
 

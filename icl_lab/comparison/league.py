@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import scipy
 
-from icl_lab import markdown as md
 from icl_lab import tasks
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.base.registry import require
+from icl_lab.base.rng import stream
+from icl_lab.base.tables import csv_text
 from icl_lab.comparison.statistics import CLEAR, paired
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid, model_name
-from icl_lab.parts.registry import require
-from icl_lab.rng import stream
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import left_out, training_cell
-from icl_lab.tables import csv_text
 from icl_lab.tasks.base import Task
 
 WORST = -1.0  # a skill below this counts as this: as far below the trivial reference as the best one is above it

@@ -6,8 +6,8 @@ from dataclasses import replace
 import msgspec
 
 from icl_lab import tasks
-from icl_lab.evidence.archive import ArchivedRun
-from icl_lab.grid import Grid, model_name
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.runs.evidence.archive import ArchivedRun
 from icl_lab.runs.run import Run
 from icl_lab.tasks.capabilities import Rescalable
 

@@ -2,16 +2,16 @@
 
 import math
 
+from icl_lab.base.markdown import listed
 from icl_lab.comparison.family import Family
 from icl_lab.comparison.statistics import MARGIN, Effect, margin_words, within
 from icl_lab.comparison.study import Labels, PairedGrids
-from icl_lab.markdown import listed
 
 LARGEST = 700.0  # e^709 is the largest power of e that a float holds
 
 
 def sentence(study: PairedGrids) -> str:
-    """Returns one sentence a line for each normalizer against the baseline: in training conditions, then far out.
+    """Return one sentence a line for each normalizer against the baseline: in training conditions, then far out.
 
     Far out is the declared summary of the study (``PairedGrids.summary``). Less or more is said only where p, corrected
     over the comparisons of all these sentences (Holm), is below 0.05; without an interval (one seed, prompts not kept)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtr, stdtrit
 
+from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array, finite, listed
 from icl_lab.comparison.widening import half_width, p_value
-from icl_lab.parts.registry import require
 
 Scale = Literal["log-ratio", "difference"]
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.base.registry import require
+from icl_lab.base.tables import csv_text
 from icl_lab.comparison.family import Family, place
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import (
@@ -19,12 +23,8 @@ from icl_lab.comparison.statistics import (
     paired,
     resampled,
 )
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid, model_name
-from icl_lab.parts.registry import require
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.summary import lost
-from icl_lab.tables import csv_text
 from icl_lab.tasks.base import Task
 
 NOT_FINITE = "an answer was no finite number: the error is infinite, and nothing can be said of its size"

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab.base.registry import require
 from icl_lab.comparison.statistics import Scale
-from icl_lab.parts.registry import require
 
 Relation = Literal["below", "above", "equal", "not below", "not above"]
 

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from icl_lab.markdown import short as short
+from icl_lab.base.markdown import short as short
 
 # Perceptually even, and readable without red-green vision.
 MAP = "viridis"

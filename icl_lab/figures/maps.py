@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import LogLocator
 
+from icl_lab.base.grid import Grid
 from icl_lab.figures.axes import WIDE, laid_out, log_ticks, sheet, wrapped
 from icl_lab.figures.base import MAP, color_scale, outline, short, write_numbers
-from icl_lab.grid import Grid
 
 Place = tuple[float, float]  # value down, value across
 Map = Mapping[Place, Any]  # what stands there

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.figures.axes import WIDE
 from icl_lab.figures.base import encode
 from icl_lab.figures.styles import DASHES, MARKERS

@@ -8,14 +8,14 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from icl_lab.base.grid import Grid
 from icl_lab.figures.axes import finish, laid_out, sheet, wrapped
 from icl_lab.figures.base import MAP, NAMES, color_scale, write_numbers
 from icl_lab.figures.styles import styles
-from icl_lab.grid import Grid
 
 
 def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) -> dict[str, Figure]:
-    """Draw what normalizers do to scores, by name, from the grids of ``profiles/functions.py``."""
+    """Draw what normalizers do to scores, by name, from the grids of ``analyses/profiles/functions.py``."""
     focus, length, gap = grids["focus"], grids["rules-length"], grids["rules-gap"]
     few = [2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0]
     gaps = [0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]

@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from icl_lab.base.learned import places
 from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, sheet, wrapped
 from icl_lab.figures.base import INKS
 from icl_lab.figures.styles import Style, styles
-from icl_lab.learned import places
 
 History = Sequence[Mapping[str, float]]
 # A training loss next to a test error looks wrong until one knows what it is a mean of.

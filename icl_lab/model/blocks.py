@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, extra, scores, upcast
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code

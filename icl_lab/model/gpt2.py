@@ -12,14 +12,14 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue
-from icl_lab.learned import Place
+from icl_lab.base.errors import BadValue
+from icl_lab.base.learned import Place
+from icl_lab.base.rescale import Rescaling
 from icl_lab.model import positions
 from icl_lab.model.blocks import Attention, Block, Norm, See, Shape, no_autocast, norm, unseen
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.trace import Patch, Recorder, Trace
 from icl_lab.normalizers.base import Normalizer, causal, full
-from icl_lab.rescale import Rescaling
 from icl_lab.tasks.base import Prompt
 
 # Is handed a layer, its weights and its scores q.k / sqrt(d), both (b h t t); what it returns is used as weights.
@@ -48,7 +48,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers do not stand among the tokens.
 
     ``read_in=scaled`` rescales the prompts before they are read, in training and in tests, as ``test.rescale`` does in
-    tests alone (labels or inputs, by task: see ``icl_lab/rescale.py``).
+    tests alone (labels or inputs, by task: see ``icl_lab/base/rescale.py``).
 
     ``read_in_start`` multiplies the read-in's weights at the start, and so the size of a token relative to its
     position. ``read_out_start`` multiplies those of the read-out, and so the bound C at the start

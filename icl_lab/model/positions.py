@@ -7,10 +7,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import Registry, require
+from icl_lab.base.rng import stream
 from icl_lab.normalizers.base import Normalizer, clamped
-from icl_lab.parts.registry import Registry, require
-from icl_lab.rng import stream
 
 registry = Registry("position code", __name__)
 PLACES = 10_000_000  # more than the longest prompts have tokens

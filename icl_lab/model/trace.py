@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue, LabError, UnknownName
+from icl_lab.base.errors import BadValue, LabError, UnknownName
 
 Patch = Tensor | Callable[[Tensor], Tensor]
 

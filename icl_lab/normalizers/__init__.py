@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import Choice, Registry
 from icl_lab.normalizers.base import Normalizer, Site
-from icl_lab.parts.registry import Choice, Registry
 
 registry = Registry("normalizer", __name__)
 wrappers = Registry("wrapper of a normalizer", __name__)

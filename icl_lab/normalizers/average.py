@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Normalizer, Site, mean, uniform, upcast
-from icl_lab.parts.registry import require
 
 
 @registry.add("average")

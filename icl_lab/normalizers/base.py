@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 # What is true of a normalizer around another one, unless it says otherwise, where it is true of that one.
 TRAITS = (

@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, l1, places
-from icl_lab.parts.registry import require
 
 
 @registry.add("cosformer")

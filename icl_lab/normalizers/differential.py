@@ -5,10 +5,10 @@ import math
 from torch import Tensor
 from torch.nn import functional as F
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Normalizer, Site, upcast
 from icl_lab.normalizers.starts import normal
-from icl_lab.parts.registry import require
 
 EPSILON = 1e-5  # added to the mean square in the norm
 

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.normalizers import wrappers
 from icl_lab.normalizers.base import Normalizer, Site, Wrapper, extra, linear_map, upcast
 from icl_lab.normalizers.starts import normal

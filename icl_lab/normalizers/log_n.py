@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Scored, Site, scores, softmax
-from icl_lab.parts.registry import require
 
 POWERS = 10.0  # of a logarithm, at most
 

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, additive_mask, scores, unveiled
-from icl_lab.parts.registry import require
 
 LEAST, MOST = 0.1, 100.0  # as p: below, weights underflow; above, the largest is 1 to every digit
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Normalizer, Site, count, linear_map, upcast
 from icl_lab.normalizers.starts import linear
-from icl_lab.parts.registry import require
 
 WIDEST = 4096
 

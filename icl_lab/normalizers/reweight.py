@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.normalizers import wrappers
 from icl_lab.normalizers.base import Normalizer, Scored, Site, Wrapper, count, extra, ratio, uniform_tolerance
-from icl_lab.parts.registry import require
 
 MOST = 100_000  # as p: a power of a number that rounding left above 1 overflows
 FIRST = 3  # rows that see no more keys than this keep all of them

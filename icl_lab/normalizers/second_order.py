@@ -6,7 +6,7 @@ from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 
 def differentiated_again(*saved: Tensor) -> bool:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, is_causal, scores, softmax
 

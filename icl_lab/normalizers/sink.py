@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import (
     Normalizer,
@@ -17,7 +18,6 @@ from icl_lab.normalizers.base import (
     softmax,
     upcast,
 )
-from icl_lab.parts.registry import require
 
 FARTHEST = 65_536  # distances with a separate bias, at most
 

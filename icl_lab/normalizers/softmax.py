@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Site
-from icl_lab.parts.registry import require
 
 LEAST = 1e-20  # of tau
 

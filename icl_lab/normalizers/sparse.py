@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times, unveiled
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
-from icl_lab.parts.registry import require
 
 STEPS = 100  # of Newton's method, at most; it takes about ten
 TOLERANCE = 1e-5  # of its last step, beyond which an end is missing

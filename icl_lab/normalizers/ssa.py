@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Site, WarpedScore, softplus_inverse
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
-from icl_lab.parts.registry import require
 
 
 @registry.add("ssa")

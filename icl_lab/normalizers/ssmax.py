@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import ScaledQuery, Site
-from icl_lab.parts.registry import require
 
 
 @registry.add("ssmax")

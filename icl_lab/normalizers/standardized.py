@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, count, scores, softmax
-from icl_lab.parts.registry import require
 
 LEAST = 1e-3  # standard deviation below which a row counts as even: dividing by less would enlarge rounding
 MOST = 1e6

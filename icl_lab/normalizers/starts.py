@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.normalizers.base import Site
-from icl_lab.rng import stream
 
 MOST = 2**28  # numbers of a matrix: a gigabyte in single precision
 

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, clamped, count
-from icl_lab.parts.registry import require
 
 LEAST = 1e-6  # a norm below this is none: a zero query would send gradients of 1/eps otherwise
 MOST = 100.0  # as p and as the start of beta

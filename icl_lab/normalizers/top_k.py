@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import Scored, Site, additive_mask, scores, softmax
-from icl_lab.parts.registry import require
 
 MOST = 1_000_000  # keys
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 from safetensors.torch import save
 
-from icl_lab import foreign
-from icl_lab.errors import RunFailed
-from icl_lab.evidence.archive import ArchivedRun
-from icl_lab.files import PACKED, remove_stale, replace_folder, restore_folder, staged_prefix
-from icl_lab.grid import Grid, model_name
-from icl_lab.parts.registry import filename
+from icl_lab.base import foreign
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.files import PACKED, remove_stale, replace_folder, restore_folder, staged_prefix
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.base.registry import filename
 from icl_lab.runs import reuse, study_folder
+from icl_lab.runs.evidence.archive import ArchivedRun
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
 from icl_lab.runs.run import READ_OUT, Run
 from icl_lab.runs.study_folder import RECORD, StudyRecord

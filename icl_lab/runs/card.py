@@ -1,9 +1,9 @@
 """Model card of a trained model: description, measurements, limits of use."""
 
 from icl_lab import __version__, normalizers, tasks
-from icl_lab import markdown as md
-from icl_lab.errors import RunFailed
-from icl_lab.parts.registry import Choice, Entry, Registry
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.registry import Choice, Entry, Registry
 from icl_lab.runs import summary
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run

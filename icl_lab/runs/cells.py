@@ -3,10 +3,10 @@
 import csv
 from collections.abc import Callable, Iterator, Mapping
 
-from icl_lab import foreign
-from icl_lab.errors import RunFailed
-from icl_lab.grid import Grid
-from icl_lab.progress import Tick, counted, silent
+from icl_lab.base import foreign
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.grid import Grid
+from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.runs.command import settings
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from icl_lab import foreign
-from icl_lab.errors import LabError
-from icl_lab.files import publish
+from icl_lab.base import foreign
+from icl_lab.base.errors import LabError
+from icl_lab.base.files import publish
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.training.loop import Progress, optimizer
 from icl_lab.training.recipe import TrainSpec

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from icl_lab.errors import RunFailed
-from icl_lab.grid import Grid
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.grid import Grid
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.measure import NOT_FINITE, Errors, TestSpec
 from icl_lab.runs.spec import RunSpec

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from icl_lab.errors import LabError
-from icl_lab.grid import SETTINGS
-from icl_lab.parts.option_values import write
+from icl_lab.base.errors import LabError
+from icl_lab.base.grid import SETTINGS
+from icl_lab.base.option_values import write
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec, preset_spec
 

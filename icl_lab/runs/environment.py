@@ -16,14 +16,15 @@ from typing import Any
 
 import torch
 
-from icl_lab import foreign, normalizers, tasks
-from icl_lab.errors import BadValue, LabError, UnknownName
+from icl_lab import normalizers, tasks
+from icl_lab.base import foreign
+from icl_lab.base.errors import BadValue, LabError, UnknownName
+from icl_lab.base.registry import Choice, Registry
+from icl_lab.base.version import commit as commit
 from icl_lab.model import positions
-from icl_lab.parts.registry import Choice, Registry
 from icl_lab.runs.allocator import keep_freed
 from icl_lab.runs.extras import installed
 from icl_lab.runs.spec import RunSpec
-from icl_lab.version import commit as commit
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
 FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
-from icl_lab.rng import stream
 from icl_lab.runs import environment
 from icl_lab.runs.measure import BLOCK, MEMORY
 from icl_lab.runs.spec import RunSpec

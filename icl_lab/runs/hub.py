@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from icl_lab import __version__
-from icl_lab import markdown as md
-from icl_lab.errors import BadValue, RunFailed, first_line
-from icl_lab.files import check_new, replace_folder
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, RunFailed, first_line
+from icl_lab.base.files import check_new, replace_folder
 from icl_lab.runs import card, manifest
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run

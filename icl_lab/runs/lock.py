@@ -6,8 +6,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from icl_lab.errors import Stopped
-from icl_lab.files import unwritable
+from icl_lab.base.errors import Stopped
+from icl_lab.base.files import unwritable
 
 Say = Callable[[str], object]
 LOOK = 0.5  # seconds between two looks at a lock that another process has

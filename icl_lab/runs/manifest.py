@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from icl_lab import foreign
-from icl_lab.errors import RunFailed
-from icl_lab.files import publish, sha256
+from icl_lab.base import foreign
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.files import publish, sha256
 
 NAME = "manifest.json"
 WEIGHTS = "model.safetensors"

@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from icl_lab.parts.option_values import GREATEST
-from icl_lab.rescale import FIRST, Rescale
-from icl_lab.rng import stream
+from icl_lab.base.option_values import GREATEST
+from icl_lab.base.rescale import FIRST, Rescale
+from icl_lab.base.rng import stream
 from icl_lab.tasks.base import Predictor, Prompt, Task
 from icl_lab.training.curriculum import LONGEST
 
@@ -34,7 +34,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.
     ``positions`` names the position code that the model reads with when tested, where it is not that of training.
     ``rescale`` divides labels, inputs or both by their size in the first ``rescale_from`` examples and multiplies the
-    answers back (``icl_lab/rescale.py``).
+    answers back (``icl_lab/base/rescale.py``).
     """
 
     __test__ = False  # not a test case, whatever its name suggests to pytest

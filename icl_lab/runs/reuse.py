@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from icl_lab import foreign
-from icl_lab.errors import RunFailed
+from icl_lab.base import foreign
+from icl_lab.base.errors import RunFailed
 from icl_lab.runs import run_files
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WEIGHTS

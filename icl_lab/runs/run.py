@@ -25,13 +25,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from icl_lab import foreign, tasks
-from icl_lab.errors import Diverged, LabError, RunFailed
-from icl_lab.files import publish, sha256, writing
-from icl_lab.grid import Grid
+from icl_lab import tasks
+from icl_lab.base import foreign
+from icl_lab.base.errors import Diverged, LabError, RunFailed
+from icl_lab.base.files import publish, sha256, writing
+from icl_lab.base.grid import Grid
+from icl_lab.base.registry import filename
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.parts.registry import filename
 from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from safetensors.torch import save
 
-from icl_lab import foreign
-from icl_lab.errors import RunFailed
-from icl_lab.files import sha256
+from icl_lab.base import foreign
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.files import sha256
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import manifest
 from icl_lab.runs.manifest import WAY_OUT

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from icl_lab.errors import Stopped
-from icl_lab.progress import Tick, silent
+from icl_lab.base.errors import Stopped
+from icl_lab.base.progress import Tick, silent
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
 
@@ -15,7 +15,7 @@ LONGEST = 8 * 3600.0  # seconds: longer runs are begun only when that is said
 
 
 class Untracked:
-    """Tracker that discards everything; ``icl_lab/launch/tracking.py`` has the others."""
+    """Tracker that discards everything; ``icl_lab/execute/tracking.py`` has the others."""
 
     asked = ""  # ``--track``, for other processes
 

@@ -13,11 +13,11 @@ import msgspec
 import torch
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.base.errors import BadValue, UnknownOption
+from icl_lab.base.rescale import FIRST, Rescaling
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec, check_mask
-from icl_lab.rescale import FIRST, Rescaling
-from icl_lab.rng import stream
 from icl_lab.runs import presets
 from icl_lab.runs.measure import TestSpec
 from icl_lab.tasks.base import Task

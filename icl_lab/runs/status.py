@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from icl_lab import foreign
-from icl_lab.files import publish, writing
+from icl_lab.base import foreign
+from icl_lab.base.files import publish, writing
 
 NAME = ".at-work.json"
 EVERY = 2.0  # seconds between two writes at the least

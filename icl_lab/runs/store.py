@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from icl_lab.errors import RunFailed, UnknownName
-from icl_lab.evidence.archive import Archive, ArchivedRun, by_number, own_studies
-from icl_lab.grid import Grid
-from icl_lab.parts.registry import filename
+from icl_lab.base.errors import RunFailed, UnknownName
+from icl_lab.base.grid import Grid
+from icl_lab.base.registry import filename
 from icl_lab.runs import checks, environment
+from icl_lab.runs.evidence.archive import Archive, ArchivedRun, by_number, own_studies
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MISFIT, SPEC, Run, parse_spec, read_spec

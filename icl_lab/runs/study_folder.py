@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from filelock import FileLock
 
-from icl_lab import foreign
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import KINDS, PACKED, cut_short, encoded, present, replace_folder, restore_folder, sha256, writing
-from icl_lab.parts.registry import filename
+from icl_lab.base import foreign
+from icl_lab.base.errors import BadValue, RunFailed
+from icl_lab.base.files import PACKED, cut_short, present, replace_folder, restore_folder, sha256, writing
+from icl_lab.base.registry import filename
+from icl_lab.figures.files import KINDS, encoded
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from icl_lab import tasks
-from icl_lab.errors import RunFailed
-from icl_lab.grid import Grid, model_name
-from icl_lab.markdown import short
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.base.markdown import short
+from icl_lab.base.terms import explained
 from icl_lab.runs.measure import NOT_FINITE
 from icl_lab.runs.run import Run
 from icl_lab.runs.run_files import RunFiles
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
-from icl_lab.terms import explained
 
 REPEATS_DIFFER = (
     "Another machine or library rounds differently, and training amplifies rounding; so one seed moves, and what holds "

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from icl_lab import foreign
-from icl_lab.errors import RunFailed
-from icl_lab.evidence.archive import Archive
-from icl_lab.progress import Tick, counted, silent
+from icl_lab.base import foreign
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.runs import archiving, checks, environment, manifest, study_folder
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.manifest import WEIGHTS
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import Choice, Registry
-from icl_lab.rescale import FIRST, Rescale, Rescaling
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import Choice, Registry
+from icl_lab.base.rescale import FIRST, Rescale, Rescaling
 from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Capability, ReadsFiles, Rescalable
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.base.errors import BadValue, UnknownOption
 from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
 from icl_lab.tasks.drawing import by_class
 from icl_lab.tasks.prompt import Mark, Predictor, Prompt, ScoredAnswer, plain

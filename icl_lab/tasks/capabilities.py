@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from icl_lab.errors import BadValue
-from icl_lab.rescale import FIRST, PairRescaling, Rescale, Rescaling
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rescale import FIRST, PairRescaling, Rescale, Rescaling
 from icl_lab.tasks.base import Prompt, Task
-from icl_lab.texts.corpus import Corpus
+from icl_lab.tasks.texts.corpus import Corpus
 
 
 class Capability(Task):
@@ -119,7 +119,7 @@ class TypedPrompts(Capability):
 
 
 class Rescalable(Capability):
-    """Tasks of which parts of a prompt can be rescaled and leave its truth as it is, see ``icl_lab/rescale.py``."""
+    """Tasks of which parts of a prompt can be rescaled and leave its truth as it is (``icl_lab/base/rescale.py``)."""
 
     offers: ClassVar[str] = "part that can be rescaled and keep the truth of its prompts"
     rescales: ClassVar[tuple[Rescale, ...]]  # these parts, the usual one first

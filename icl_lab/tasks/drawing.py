@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 NORMAL_RANGE = 2.576  # 99 of 100 standard normal numbers are smaller in size
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Summary, Task, plain
 from icl_lab.tasks.capabilities import HasPictures, ReadsFiles, check_unchanged

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
-from icl_lab.rescale import Rescale
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
+from icl_lab.base.rescale import Rescale
 from icl_lab.tasks import estimators, registry
 from icl_lab.tasks.base import Axes, Clip, Label, Predictor, Prompt, Summary
 from icl_lab.tasks.capabilities import HasLines, Rescalable, Stretchable, TypedPrompts

@@ -10,7 +10,7 @@ from scipy.special import gammaincinv
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.parts.registry import require
+from icl_lab.base.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Summary, Task
 from icl_lab.tasks.symbols import nats

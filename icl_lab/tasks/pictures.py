@@ -20,9 +20,9 @@ import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from icl_lab import foreign
-from icl_lab.errors import BadValue, first_line
-from icl_lab.rng import stream
+from icl_lab.base import foreign
+from icl_lab.base.errors import BadValue, first_line
+from icl_lab.base.rng import stream
 
 EACH = 5  # of a class: one in this number of images is held out, where no file says which
 KINDS = (".png", ".jpg", ".jpeg")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
-from icl_lab.rescale import FIRST, Rescale, Rescaling, by_largest
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rescale import FIRST, Rescale, Rescaling, by_largest
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
 from icl_lab.tasks.capabilities import Rescalable, SingleNumbers, TypedPrompts

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from icl_lab.parts.registry import require
+from icl_lab.base.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt
 from icl_lab.tasks.declared import mixed_curriculum

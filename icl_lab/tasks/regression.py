@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
-from icl_lab.rescale import Rescale
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
+from icl_lab.base.rescale import Rescale
+from icl_lab.base.rng import stream
 from icl_lab.tasks import estimators, functions, registry, shifts
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Summary, Task, plain
 from icl_lab.tasks.capabilities import Rescalable

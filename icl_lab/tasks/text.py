@@ -8,15 +8,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task
 from icl_lab.tasks.capabilities import ReadsText, check_unchanged
 from icl_lab.tasks.symbols import mean_where, nats, wrong
-from icl_lab.texts import compressors
-from icl_lab.texts.corpus import GRAMMAR, Corpus, corpus
-from icl_lab.texts.ngrams import ngram
+from icl_lab.tasks.texts import compressors
+from icl_lab.tasks.texts.corpus import GRAMMAR, Corpus, corpus
+from icl_lab.tasks.texts.ngrams import ngram
 
 TAIL = 4  # the tail is the last quarter of a window
 PAIRED = 4096  # words of which all pairs are held in memory

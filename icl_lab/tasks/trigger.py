@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.tasks import registry
 from icl_lab.tasks.base import Axes, Label, Mark, Predictor, Prompt, Task, plain
 from icl_lab.tasks.declared import mixed_curriculum

@@ -4,7 +4,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.tasks.base import Mark, Prompt, ScoredAnswer, Task, plain
 
 

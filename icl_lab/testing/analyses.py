@@ -18,7 +18,7 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.frame import AnalysisOf, AnyAnalysis, Findings, StoredGrids
 from icl_lab.analyses.runner import Groups, ask, checked, labels
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.pipeline import sweep
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab

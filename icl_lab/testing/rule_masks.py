@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.normalizers.base import causal
 from icl_lab.testing.base import close, hold
 from icl_lab.testing.rule_inputs import HEADS, qkv, stirred

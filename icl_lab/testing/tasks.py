@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue, LabError, UnknownOption
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue, LabError, UnknownOption
+from icl_lab.base.rng import stream
 from icl_lab.runs.measure import NOT_FINITE, Subject, TestSpec, judged, measure
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks import wording
@@ -39,7 +39,7 @@ def draws_have_the_declared_shapes(choice: str) -> None:
 
 
 def an_address_repeats_its_draws(choice: str) -> None:
-    """Draws depend on the generator alone, and two addresses differ."""
+    """Draw depend on the generator alone, and two addresses differ."""
     task, prompt, length = next(_suites(choice))
     torch.rand(1)  # the global generator has moved on
     again, other = task.sample(stream(0, "contract"), PROMPTS, length), task.sample(stream(1, "x"), PROMPTS, length)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from icl_lab import analyses, normalizers, tasks
-from icl_lab.errors import BadValue, LabError
-from icl_lab.parts.option_values import finite, write
-from icl_lab.parts.outside import ImportedFrom
-from icl_lab.parts.registry import Choice, Registry
+from icl_lab.base.errors import BadValue, LabError
+from icl_lab.base.option_values import finite, write
+from icl_lab.base.outside import ImportedFrom
+from icl_lab.base.registry import Choice, Registry
 from icl_lab.testing.analyses import CHECKS as OF_ANALYSES
 from icl_lab.testing.normalizers import CHECKS as OF_NORMALIZERS
 from icl_lab.testing.normalizers import build as build_rule

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import additive_mask
 from icl_lab.tasks.base import Prompt, Task

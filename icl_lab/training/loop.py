@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_lab.errors import Diverged, Stopped
+from icl_lab.base.errors import Diverged, Stopped
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt, Task
 from icl_lab.training import engines, scaling
 from icl_lab.training.optimizers import Optimizer

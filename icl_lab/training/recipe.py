@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from icl_lab.parts.option_values import GREATEST
+from icl_lab.base.option_values import GREATEST
 from icl_lab.training.curriculum import Staircase
 
 STEPS = 10**9

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import nn
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec
 from icl_lab.training.recipe import TrainSpec
 

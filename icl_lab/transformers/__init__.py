@@ -4,7 +4,7 @@ The normalizers are the modules of ``icl_lab.normalizers``, unchanged. They are 
 of transformers, so that the model's own code (positions, caches, heads, training) stays as it is.
 """
 
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 
 try:
     from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401

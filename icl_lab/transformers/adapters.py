@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from icl_lab.files import sha256
+from icl_lab.base.files import sha256
 from icl_lab.transformers.attention import RULE
 from icl_lab.transformers.folder import KEY
 

@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from icl_lab.errors import BadValue, LabError
+from icl_lab.base.errors import BadValue, LabError
 from icl_lab.normalizers.base import Normalizer, causal, extra, is_causal
 
 collector: Any

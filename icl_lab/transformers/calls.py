@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.transformers.attention import CALLED, NAME
 
 WATCHED = "attention_rule_layers"  # attribute of the base model: its layers with a normalizer, by name

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta, Struct
 from transformers import CONFIG_MAPPING
 
-from icl_lab import foreign
-from icl_lab.errors import BadValue
-from icl_lab.files import write
+from icl_lab.base import foreign
+from icl_lab.base.errors import BadValue
+from icl_lab.base.files import write
 
 KEY = "icl_lab"  # of the config, for the installed normalizers
 TYPE = "icl_lab"  # model type of such folders; that of the model is ``TYPE_KEY`` beneath KEY

@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 
 import icl_lab
 from icl_lab import normalizers
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
 from icl_lab.normalizers.base import Normalizer
-from icl_lab.parts.registry import require
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.adapters import name_normalizer
 from icl_lab.transformers.attention import CALLED, NAME, RULE, listen

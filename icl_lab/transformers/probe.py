@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.utils import logging
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue, LabError, first_line
+from icl_lab.base.errors import BadValue, LabError, first_line
 from icl_lab.transformers.attention import serve, visible_mask
 from icl_lab.transformers.calls import unwatched
 

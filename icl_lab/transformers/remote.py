@@ -6,7 +6,7 @@ from typing import Any
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.transformers.folder import AUTO_MAP, HEADS, model_config
 from icl_lab.transformers.saved import load
 

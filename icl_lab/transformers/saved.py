@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.utils import logging
 
-from icl_lab.errors import BadValue, LabError, first_line
+from icl_lab.base.errors import BadValue, LabError, first_line
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import adapters
 from icl_lab.transformers.attention import RULE

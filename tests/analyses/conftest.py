@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def runs(tiny, lab):
-    """Returns groups of runs by normalizer, each trained for five steps; settings change all of them."""
+    """Return groups of runs by normalizer, each trained for five steps; settings change all of them."""
 
     def build(task, *attns, seeds=1, settings=()):
         specs = {attn: tiny(task, attn, "train.steps=5", *settings) for attn in attns}
@@ -16,11 +16,11 @@ def runs(tiny, lab):
 
 @pytest.fixture
 def untrained(lab):
-    """Returns what an analysis is handed of a run, the model with its first weights: nothing is trained."""
+    """Return what an analysis is handed of a run, the model with its first weights: nothing is trained."""
     from icl_lab import tasks
     from icl_lab.analyses.frame import TrainedModel
+    from icl_lab.base.rng import stream
     from icl_lab.model.gpt2 import GPT2
-    from icl_lab.rng import stream
 
     def build(spec, first=True):
         task = tasks.build(spec.task)

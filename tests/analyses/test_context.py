@@ -8,7 +8,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.context import Context, answers
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.pipeline import load_or_train, subject, sweep
 from icl_lab.runs.measure import Subject, TestSpec, draw, errors_of
 

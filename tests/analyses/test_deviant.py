@@ -8,8 +8,8 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.deviant import Deviant, mean, recovery
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt

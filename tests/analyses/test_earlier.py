@@ -10,9 +10,9 @@ from msgspec import structs
 from icl_lab import analyses
 from icl_lab.analyses import findings, publish
 from icl_lab.analyses.deviant import Deviant
+from icl_lab.claims import experiment, folders, judge
+from icl_lab.claims.finished import Finished
 from icl_lab.comparison.verdict import State
-from icl_lab.papers import experiment, folders, judge
-from icl_lab.papers.finished import Finished
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
 @pytest.fixture
 def tiny(tmp_path, run, monkeypatch):
-    """Asks the experiment, and returns what it said; the runs of an earlier command are gone."""
+    """Ask the experiment, and return what it said; the runs of an earlier command are gone."""
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
     files, results = tmp_path / "experiments", tmp_path / "results"
     files.mkdir()
@@ -208,7 +208,7 @@ QUESTIONS = {
 
 @pytest.fixture(params=QUESTIONS)
 def question(request, run, tmp_path, monkeypatch):
-    """Asks a question, and returns what was said and the labels and seeds of the models that were asked."""
+    """Ask a question, and return what was said and the labels and seeds of the models that were asked."""
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
     small = ["train.steps=30", "train.batch=8", "model.width=16", "test.prompts=64", "test.axes.sigma_x=1"]
     fixed = [word for setting in small for word in ("--set", setting)]

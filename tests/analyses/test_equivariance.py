@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.equivariance import PARTS, Equivariance, failures, multiplied, parts_of, ratio
-from icl_lab.errors import BadValue, Undefined
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue, Undefined
+from icl_lab.base.grid import Grid
+from icl_lab.base.rescale import PairRescaling
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rescale import PairRescaling
-from icl_lab.rng import stream
 from icl_lab.tasks.base import Prompt
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)

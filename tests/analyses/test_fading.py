@@ -9,10 +9,10 @@ from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.attention_rows import attention_rows
 from icl_lab.analyses.heads import Fading, curves, slope, slopes, usual_lengths
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
 

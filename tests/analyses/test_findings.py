@@ -3,7 +3,7 @@
 import pytest
 
 from icl_lab.analyses.findings import StoredGrids
-from icl_lab.grid import Grid
+from icl_lab.base.grid import Grid
 
 ROWS = [
     {"attn": attn, "seed": seed, "length": 8, "metric": "error", "value": seed + 1.0, "stderr": 0.1, "count": 4}

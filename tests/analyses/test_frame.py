@@ -11,8 +11,8 @@ from icl_lab import analyses, tasks
 from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Analysis, AnalysisOf, option
-from icl_lab.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
+from icl_lab.base.grid import Grid
 from icl_lab.runs.store import by_rule
 
 

@@ -9,10 +9,10 @@ from icl_lab import normalizers
 from icl_lab.analyses import runner
 from icl_lab.analyses.frame import StoredGrids
 from icl_lab.analyses.heads import GapCounting, critical_temperature, powers
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.normalizers.base import softmax
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 LENGTHS = (64, 256, 1024, 4096)

@@ -8,8 +8,8 @@ import torch
 from icl_lab.analyses import runner
 from icl_lab.analyses.attention_rows import statistics
 from icl_lab.analyses.heads import Heads, cells_along_axes, spread_out, training
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 
 
 def test_statistics_of_a_row_by_hand():

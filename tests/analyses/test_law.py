@@ -8,7 +8,7 @@ import pytest
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.law import LAWS, Law, fits
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
 

@@ -6,17 +6,17 @@ import pytest
 
 from icl_lab.analyses import runner
 from icl_lab.analyses.learning import Learning, first_below, loss_at, mean_loss, stored
-from icl_lab.errors import BadValue
-from icl_lab.evidence.archive import Archive
-from icl_lab.files import publish
+from icl_lab.base.errors import BadValue
+from icl_lab.base.files import publish
 from icl_lab.pipeline import load_or_train
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
 HISTORY = [{"step": 50.0, "loss": 4.0}, {"step": 100.0, "loss": 1.0}, {"step": 150.0, "loss": 2.0}]
 
 
 def kept(run, losses, learned=()):
-    """Writes a history of a run as a training leaves it; ``learned`` is a number of a normalizer beside each loss."""
+    """Write a history of a run as a training leaves it; ``learned`` is a number of a normalizer beside each loss."""
     names = ",s 0.0" if learned else ""
     rows = [f"{50 * (at + 1)},{loss},5,0.001" for at, loss in enumerate(losses)]
     if learned:
@@ -26,7 +26,7 @@ def kept(run, losses, learned=()):
 
 @pytest.fixture
 def histories(tiny, lab, monkeypatch):
-    """Returns groups of runs of 200 steps with histories, and fails where a model is asked for."""
+    """Return groups of runs of 200 steps with histories, and fails where a model is asked for."""
 
     def train(*_):
         raise AssertionError("a model was loaded or trained")

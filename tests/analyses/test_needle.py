@@ -7,11 +7,11 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import frame, runner
 from icl_lab.analyses.needle import NeedleScores, auc, auc_on_resamples, endings, ranked, retrieve
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.comparison.statistics import draws
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 from icl_lab.runs.measure import Subject, TestSpec, draw, measure
 from icl_lab.runs.spec import resolve
 

@@ -13,8 +13,8 @@ from icl_lab.analyses.attention_rows import (
     shares,
 )
 from icl_lab.analyses.findings import known_median
+from icl_lab.base.rng import stream
 from icl_lab.pipeline import subject
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 
 

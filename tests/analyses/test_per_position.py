@@ -9,8 +9,8 @@ from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.context import PerPosition, answer_positions
 from icl_lab.analyses.frame import StoredGrids
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.pipeline import load_or_train
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from icl_lab import tasks
 from icl_lab.analyses.printed_bounds import READINGS, PrintedBounds, least_bound
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
 

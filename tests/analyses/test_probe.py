@@ -8,10 +8,10 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.probe import Probe, fit, metrics_and_layers, readings, states
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
 

@@ -10,12 +10,12 @@ import torch
 
 from icl_lab.analyses import probe_pairs, runner
 from icl_lab.analyses.probe_pairs import ProbePairs
-from icl_lab.errors import BadValue
-from icl_lab.papers import experiment
-from icl_lab.published import load
-from icl_lab.rng import stream
-from icl_lab.texts import grammar
-from icl_lab.texts.corpus import corpus
+from icl_lab.base.errors import BadValue
+from icl_lab.base.published import load
+from icl_lab.base.rng import stream
+from icl_lab.claims import experiment
+from icl_lab.tasks.texts import grammar
+from icl_lab.tasks.texts.corpus import corpus
 
 SHORT = ["train.curriculum.start=16", "train.curriculum.stop=16", "train.steps=2", "test.axes.length=16"]
 SHORT += ["test.axes.kept=100"]

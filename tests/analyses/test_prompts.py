@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from icl_lab.analyses.findings import StoredGrids, TrainedModel
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import resampled
-from icl_lab.grid import Grid
 
 WHO = {"task": "linear", "preset": "nano", "spec": "0", "attn": "softmax", "seed": 0}
 

@@ -15,11 +15,11 @@ from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.analyses.saturation import Saturation
 from icl_lab.analyses.saturation.measure import disturb, patch
 from icl_lab.analyses.saturation.numbers import heads_named, saturating, saturation_point
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.pipeline import load_or_train
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.runs.spec import resolve
 

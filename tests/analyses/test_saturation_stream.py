@@ -7,8 +7,8 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses.saturation.measure import ALL, healing, patches, rows_at
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TestSpec, draw
 
 EVERY = tasks.build("every:balance=half")

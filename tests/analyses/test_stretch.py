@@ -5,7 +5,7 @@ import math
 import pytest
 
 from icl_lab.analyses.findings import FACTORS, check_factors, factors_of, with_undisturbed
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 
 @pytest.mark.parametrize("factor", [math.nan, math.inf, -math.inf, 0.0, -1.0])

@@ -4,7 +4,7 @@ import pytest
 
 from icl_lab.analyses import publish, runner
 from icl_lab.analyses.theory import LENGTHS, Theory
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
 SSMAX = "ssmax:s=0.43,learn=no"
@@ -12,7 +12,7 @@ SSMAX = "ssmax:s=0.43,learn=no"
 
 @pytest.fixture
 def asked(lab, monkeypatch):
-    """Returns what is found for normalizers; a training would fail the test."""
+    """Return what is found for normalizers; a training would fail the test."""
 
     def train(*_):
         raise AssertionError("a model was trained")

@@ -7,14 +7,14 @@ import pytest
 from matplotlib.figure import Figure
 
 import icl_lab as icl
-from icl_lab.errors import LabError
-from icl_lab.launch.reporter import Silent
-from icl_lab.notebook import show
-from icl_lab.notebook.run import Runs
+from icl_lab.api import show
+from icl_lab.api.run import Runs
+from icl_lab.base.errors import LabError
+from icl_lab.execute.reporter import Silent
 from icl_lab.runs import study_folder
 from tests.api.conftest import SMALL, contents, options, quiet
+from tests.claims.test_experiments import SMALL as SMALL_EXPERIMENT
 from tests.cli.test_report import ANALYSED
-from tests.papers.test_experiments import SMALL as SMALL_EXPERIMENT
 
 RULES = ["softmax", "ssa"]
 HOSTILE = "<img src=x onerror=alert(1)>&'\""

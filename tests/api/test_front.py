@@ -8,7 +8,7 @@ import pytest
 
 import icl_lab as icl
 
-HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.parts.registry"}
+HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.base.registry"}
 
 
 @pytest.mark.parametrize("line", ["import icl_lab", "import icl_lab; icl_lab.__version__; hasattr(icl_lab, 'runs')"])
@@ -30,7 +30,7 @@ def test_every_public_name_is_there_and_documented(name):
     found = getattr(icl, name)
     assert inspect.getdoc(found)
     assert found.__module__.startswith("icl_lab.")
-    if inspect.isclass(found) and found.__module__.startswith(("icl_lab.notebook", "icl_lab.launch")):
+    if inspect.isclass(found) and found.__module__.startswith(("icl_lab.api", "icl_lab.execute")):
         for member, value in vars(found).items():
             if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                 assert inspect.getdoc(value), f"{name}.{member}"

@@ -6,7 +6,7 @@ import pytest
 
 import icl_lab as icl
 from icl_lab import api
-from icl_lab.launch.where import Where
+from icl_lab.execute.where import Where
 
 # A call of each function that names something which is not there, so that nothing is trained where a value fits.
 USUAL = {

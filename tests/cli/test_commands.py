@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from icl_lab.errors import RunFailed
-from icl_lab.grid import Grid
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.grid import Grid
 from icl_lab.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")

@@ -22,7 +22,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli, main
 from icl_lab.cli.values import Finite, Folder
-from icl_lab.launch.tracking import KINDS
+from icl_lab.execute.tracking import KINDS
 from icl_lab.model import positions
 from icl_lab.runs.spec import resolve
 
@@ -57,7 +57,7 @@ LISTED = st.lists(HOSTILE.filter(lambda word: not word.startswith("/")), min_siz
 
 
 def walk(group, path=()):
-    """Yields every command that is shown, by its words: ("evidence", "list")."""
+    """Yield every command that is shown, by its words: ("evidence", "list")."""
     for name, command in sorted((name, loaded(each)) for name, each in group.commands.items()):
         if isinstance(command, click.Group):
             yield from walk(command, (*path, name))
@@ -152,9 +152,9 @@ WRITTEN = Written()
 @pytest.fixture
 def idle(tmp_path, monkeypatch):
     """A folder of its own, and nothing that trains, measures, draws or starts a process."""
-    from icl_lab import bench
+    from icl_lab.analyses.profiles import costs, functions
+    from icl_lab.extras import bench
     from icl_lab.figures import rules
-    from icl_lab.profiles import costs, functions
     from icl_lab.runs import environment, estimate
     from icl_lab.testing import verdicts
     from icl_lab.training import loop

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from icl_lab import tables
-from icl_lab.errors import LabError
-from icl_lab.files import sha256
+from icl_lab.base import tables
+from icl_lab.base.errors import LabError
+from icl_lab.base.files import sha256
 from icl_lab.runs import manifest
 from icl_lab.runs.study_folder import StudyRecord
 

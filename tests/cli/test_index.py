@@ -7,10 +7,10 @@ import click
 import pytest
 
 from icl_lab import analyses
+from icl_lab.base.errors import UnknownName
 from icl_lab.cli import catalogue, index
 from icl_lab.cli.main import cli
 from icl_lab.cli.manual import manual
-from icl_lab.errors import UnknownName
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,10 @@ import pytest
 
 from icl_lab.cli.options import crowd_options, gathered, of_group, run_options, together
 from icl_lab.cli.values import Numbers, several_rules
-from icl_lab.launch.complete import finish
-from icl_lab.launch.parallel import WorkItem
-from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.where import Where, option
+from icl_lab.execute.complete import finish
+from icl_lab.execute.parallel import WorkItem
+from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.where import Where, option
 from icl_lab.runs.spec import resolve
 
 SWEEP = ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]

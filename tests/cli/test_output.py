@@ -8,8 +8,8 @@ import sys
 import click
 import pytest
 
+from icl_lab.base.markdown import plain
 from icl_lab.cli import output
-from icl_lab.markdown import plain
 
 TABLE = """Errors:
 

@@ -62,7 +62,7 @@ FAULTS = {
 
 @pytest.fixture
 def spread(tmp_path, monkeypatch, own_parts):
-    """Writes an analysis into a folder of one's own, changed as a test wants it."""
+    """Write an analysis into a folder of one's own, changed as a test wants it."""
     monkeypatch.chdir(tmp_path)
 
     def write(old="", new=""):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.base import outside
 from icl_lab.cli.imports import named
-from icl_lab.parts import outside
 from icl_lab.runs import environment
 from icl_lab.runs.spec import resolve
 
@@ -56,7 +56,7 @@ def folder(tmp_path, monkeypatch, own_parts):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Forgets what was imported, as a new process would."""
+    """Forget what was imported, as a new process would."""
 
     def forget():
         from icl_lab import normalizers

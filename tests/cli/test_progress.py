@@ -2,8 +2,8 @@
 
 import pytest
 
-from icl_lab.launch import progress
-from tests.papers.test_experiments import SMALL as EXPERIMENT
+from icl_lab.execute import progress
+from tests.claims.test_experiments import SMALL as EXPERIMENT
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 

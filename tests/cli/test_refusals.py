@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from icl_lab.files import publish
+from icl_lab.base.files import publish
 from icl_lab.runs import estimate, store
 from icl_lab.training import loop
 
@@ -192,11 +192,11 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
             raise OSError(28, os.strerror(28))
         publish(path, data)
 
-    monkeypatch.setattr("icl_lab.files.publish", full)
-    monkeypatch.setattr("icl_lab.launch.complete.finish", lambda run, lab, tested, models: draw(run))
+    monkeypatch.setattr("icl_lab.base.files.publish", full)
+    monkeypatch.setattr("icl_lab.execute.complete.finish", lambda run, lab, tested, models: draw(run))
 
     def draw(run):
-        from icl_lab.launch.draw import draw_history
+        from icl_lab.execute.draw import draw_history
 
         monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
         draw_history(run)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from icl_lab.site import place
-from icl_lab.site.claims import Claims
+from icl_lab.extras.site import place
+from icl_lab.extras.site.claims import Claims
 from tests.site import made
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.site.claims.judged", made.none)
+    monkeypatch.setattr("icl_lab.extras.site.claims.judged", made.none)
     monkeypatch.chdir(tmp_path)
     store = made.store(tmp_path)
     made.finished(store, "ssa")
@@ -35,7 +35,7 @@ def test_damage_is_said_and_is_no_reason_to_stop(run, results):
 
 
 def test_claims_that_cannot_be_judged_end_the_command(run, results, monkeypatch):
-    monkeypatch.setattr("icl_lab.site.claims.judged", lambda *_: Claims(why_none="no ink", failed=True))
+    monkeypatch.setattr("icl_lab.extras.site.claims.judged", lambda *_: Claims(why_none="no ink", failed=True))
     code, out, err = run("site")
     assert (code, err) == (1, "icl-lab: no ink\n")
     assert "wrote site" in out
@@ -52,7 +52,7 @@ def test_an_empty_or_missing_folder_gives_a_page(run, results):
 def test_a_foreign_folder_is_refused_before_reading(run, results, monkeypatch):
     (results / "mine").mkdir()
     (results / "mine" / "thesis.tex").write_text("mine")
-    monkeypatch.setattr("icl_lab.site.specifications.every", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("icl_lab.extras.site.specifications.every", lambda *_: pytest.fail("read"))
     code, _, err = run("site", "--out", "mine")
     assert code == 2
     assert err.count("\n") == 1

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.base.errors import RunFailed
+from icl_lab.claims import record
 from icl_lab.cli import index
-from icl_lab.errors import RunFailed
-from icl_lab.evidence.archive import Archive
-from icl_lab.papers import record
 from icl_lab.runs import study_folder
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -1,9 +1,9 @@
 """Studies made of numbers, for the tests of pages."""
 
 from icl_lab import tasks
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.page import Facts
 from icl_lab.comparison.study import PairedGrids
-from icl_lab.grid import Grid
 from icl_lab.runs.spec import resolve
 
 SIGMAS = (1.0, 2.0, 4.0, 6.0, 10.0)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from icl_lab.base.errors import BadValue
 from icl_lab.comparison.ablations import ablations
-from icl_lab.errors import BadValue
 from icl_lab.runs.spec import resolve
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
+from icl_lab.base.errors import BadValue
 from icl_lab.comparison.blocks import correlation, inflation
 from icl_lab.comparison.sequential import look
-from icl_lab.errors import BadValue
 
 
 def ledger(r, sizes, count, seed=0):

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from icl_lab import published
+from icl_lab.base import published
+from icl_lab.base.errors import BadValue
 from icl_lab.comparison.clip import clip_errors, clip_fit
-from icl_lab.errors import BadValue
 
 
 def paper_targets() -> list[np.ndarray]:

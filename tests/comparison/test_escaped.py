@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from icl_lab import markdown as md
 from icl_lab.analyses import publish
+from icl_lab.base import markdown as md
 from icl_lab.cli.commands.evidence import _made_by
 from icl_lab.comparison.page import tables
 

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from icl_lab import tasks
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.comparison import league
 from icl_lab.comparison.league import WORST, League, Skill
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
 from icl_lab.runs.spec import resolve
 
 

@@ -8,8 +8,8 @@ from icl_lab import pipeline
 from icl_lab.comparison import rescaled
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.page import tables
-from icl_lab.evidence.archive import Archive, ArchivedRun
-from icl_lab.launch.study import test_rescaled as measure_rescaled
+from icl_lab.execute.study import test_rescaled as measure_rescaled
+from icl_lab.runs.evidence.archive import Archive, ArchivedRun
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 

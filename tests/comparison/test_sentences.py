@@ -6,10 +6,10 @@ import math
 import pytest
 
 from icl_lab import tasks
+from icl_lab.base.grid import Grid
 from icl_lab.comparison import sentences
 from icl_lab.comparison.statistics import paired
 from icl_lab.comparison.study import PairedGrids
-from icl_lab.grid import Grid
 
 HOME = {"sigma_x": 1.0, "length": 40.0}
 SIGMAS = (1.0, 2.0, 10.0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from icl_lab.base.errors import BadValue, LabError
 from icl_lab.comparison import statistics as st
-from icl_lab.errors import BadValue, LabError
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from icl_lab import tasks
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.comparison import page
 from icl_lab.comparison.clip import clip_model, clip_targets
 from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.page import tables
 from icl_lab.comparison.study import PairedGrids, compare, tidy
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Summary

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
+from icl_lab.base.errors import BadValue
 from icl_lab.comparison.sequential import SPENT, look
 from icl_lab.comparison.verdict import Direction, EffectSize, agrees, direction_of, settled, size_of, verdict_words
-from icl_lab.errors import BadValue
 
 M = 0.2
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from icl_lab.base.errors import BadValue
 from icl_lab.comparison import statistics as st
 from icl_lab.comparison.widening import half_width, p_value
-from icl_lab.errors import BadValue
 
 
 def effects(count: int) -> list[st.Effect]:

@@ -14,7 +14,7 @@ for library in ("sphinx", "myst_nb", "furo"):
 
 
 def build(source, out):
-    """Builds as ``make docs`` does: a warning, such as a link that leads nowhere, fails."""
+    """Build as ``make docs`` does: a warning, such as a link that leads nowhere, fails."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(source), str(out)]
     return subprocess.run(command, capture_output=True, text=True, timeout=200)
 

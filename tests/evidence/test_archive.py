@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from icl_lab import pipeline as sweeping
+from icl_lab.base.errors import BadValue, RunFailed
+from icl_lab.base.grid import Grid
 from icl_lab.cli import show
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.evidence import archive as archiving
-from icl_lab.evidence.archive import Archive, choose
-from icl_lab.grid import Grid
 from icl_lab.runs.archiving import run_files
+from icl_lab.runs.evidence import archive as archiving
+from icl_lab.runs.evidence.archive import Archive, choose
 from icl_lab.runs.store import Store
 from tests.cases import few
 
@@ -156,7 +156,7 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
     import dataclasses
 
-    from icl_lab.files import write
+    from icl_lab.base.files import write
 
     wider = tiny("linear", "ssa", "test.axes.length=6")
     at_home = dataclasses.replace(lab, store=Store(own.folder.parents[4]))
@@ -500,7 +500,7 @@ def test_a_foreign_part_is_named_and_not_read(own, held, run):
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("at", ["publish", "_write_index"])
 def test_an_interrupted_addition_leaves_nothing_behind(own, evidence, run, monkeypatch, reason, at):
-    from icl_lab.evidence import archive
+    from icl_lab.runs.evidence import archive
 
     files = {own.key: run_files(own, weights=False)}
     before = everything(evidence.root)
@@ -753,7 +753,7 @@ def test_results_of_users_show_in_no_status(tmp_path):
 
 
 def test_a_compressed_table_is_read_like_a_plain_one():
-    from icl_lab.files import present
+    from icl_lab.base.files import present
 
     path = present(ROOT / "results" / "boundary-linear-lite" / "boundary.csv")
     assert path.suffix == ".xz"

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from icl_lab.errors import RunFailed
-from icl_lab.evidence import archive as archiving
-from icl_lab.evidence import tables
-from icl_lab.evidence.archive import Archive
+from icl_lab.base.errors import RunFailed
+from icl_lab.runs.evidence import archive as archiving
+from icl_lab.runs.evidence import tables
+from icl_lab.runs.evidence.archive import Archive
 
 REPOSITORY = Path(__file__).parents[2] / "results" / "evidence"
 COMMANDS = (("verify",), ("list",), ("unpack", "--to", "target"))
@@ -34,7 +34,7 @@ def received(tmp_path, monkeypatch):
 
 
 def seal(archive, name="", table=None, **said):
-    """Writes a table into the one part, or says other things of it, with checksums that are right."""
+    """Write a table into the one part, or says other things of it, with checksums that are right."""
     (part,) = archive.parts
     files = dict(part.files)
     if table is not None:

@@ -38,7 +38,7 @@ def mine(tmp_path):
 
 @pytest.fixture
 def add(run, mine):
-    """Takes studies in, of the results of ``mine``."""
+    """Take studies in, of the results of ``mine``."""
     return lambda *words: run("evidence", "add-studies", "--results", str(mine.parents[1]), *words, results=None)
 
 
@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_what_was_kept(kept, mine, add, monkeypatch):
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("icl_lab.files.publish", full)
+    monkeypatch.setattr("icl_lab.base.files.publish", full)
     code, _, err = add()
     assert (code, "cannot be written: No space left on device" in err) == (1, True)
     assert {path.name: path.read_bytes() for path in there.iterdir()} == before

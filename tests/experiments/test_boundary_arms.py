@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from boundary_arms import Arm
 
-from icl_lab.errors import RunFailed
-from icl_lab.evidence.archive import Archive
-from icl_lab.grid import Grid
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers.finished import Finished
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.grid import Grid
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims.finished import Finished
 from icl_lab.runs import study_folder
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.store import Store
 

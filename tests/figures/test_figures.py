@@ -10,13 +10,13 @@ import pytest
 from matplotlib.colors import LogNorm
 from PIL import Image
 
+from icl_lab.base.grid import Grid
 from icl_lab.figures import bounds
 from icl_lab.figures.base import encode, pixels, short
 from icl_lab.figures.league import matrix
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
 from icl_lab.figures.training import learning_curve
-from icl_lab.grid import Grid
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ import sys
 from pathlib import Path
 from icl_lab.figures.base import encode
 from icl_lab.figures.maps import heat_map
-from icl_lab.grid import Grid
+from icl_lab.base.grid import Grid
 grid = Grid.read(Path(sys.argv[1]))
 encode(heat_map(grid, "sigma", "length", title="t", label="e"), "png")
 print("torch" in sys.modules)

@@ -8,11 +8,11 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
+from icl_lab.base.grid import Grid
 from icl_lab.figures import lines, maps, paper
 from icl_lab.figures.base import encode
-from icl_lab.files import encoded
-from icl_lab.grid import Grid
+from icl_lab.figures.files import encoded
 
 
 def curves(width=9.6):

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from icl_lab import normalizers
+from icl_lab.analyses.profiles import families
 from icl_lab.figures.styles import HUES, KNOWN, SPARE, _colors, styles
-from icl_lab.profiles import families
 
 RULES = sorted(KNOWN)
 NAMES = [

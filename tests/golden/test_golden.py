@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from icl_lab import pipeline, tasks
-from icl_lab.errors import BadValue
-from icl_lab.evidence.archive import Archive
-from icl_lab.grid import Grid
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers import judge, ledger, record
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims import judge, ledger, record
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store

@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.cli.main import cli
-from icl_lab.errors import BadValue
-from icl_lab.language import convert
-from icl_lab.language.model import read
+from icl_lab.extras.language import convert
+from icl_lab.extras.language.model import read
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
-from icl_lab.texts.corpus import corpus
+from icl_lab.tasks.texts.corpus import corpus
 from icl_lab.transformers import load
 from tests.byte_tokens import write_tokenizer
 
@@ -21,7 +21,7 @@ TOKENS = TokenSpec(width=1, outputs=256, roles=1, train_tokens=48, vocabulary=25
 
 
 def moved(attn="softmax", reading=TOKENS, by=0.2, **spec):
-    """Builds a model all of whose parameters have moved: norms from 1, shifts from 0, normalizers from their start."""
+    """Build a model all of whose parameters have moved: norms from 1, shifts from 0, normalizers from their start."""
     made = GPT2(ModelSpec(layers=3, heads=4, width=32, **spec), reading, attn, stream(0, "init"))
     with torch.no_grad():
         for parameter in made.parameters():
@@ -149,7 +149,7 @@ def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, cap
 
 
 def test_without_transformers_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "icl_lab.language.convert")
+    monkeypatch.delitem(sys.modules, "icl_lab.extras.language.convert")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(BadValue, match=r"pip install 'icl_lab\[hf\]'"):
         cli.main(["export-hf", "text/ssa/smoke", "--to", "mine"], standalone_mode=False)

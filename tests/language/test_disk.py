@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from icl_lab.language.disk import OnDisk
-from icl_lab.language.study import LanguageQuestion
-from icl_lab.texts.corpus import Corpus
+from icl_lab.extras.language.disk import OnDisk
+from icl_lab.extras.language.study import LanguageQuestion
+from icl_lab.tasks.texts.corpus import Corpus
 
 
 def test_names_and_places_of_folders_and_packed_files(tmp_path):

@@ -8,12 +8,12 @@ import sys
 import pytest
 import torch
 
-from icl_lab.errors import BadValue
-from icl_lab.language import needle
-from icl_lab.language.loss import losses
-from icl_lab.language.model import read
-from icl_lab.rng import stream
-from icl_lab.texts.corpus import corpus_in
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
+from icl_lab.extras.language import needle
+from icl_lab.extras.language.loss import losses
+from icl_lab.extras.language.model import read
+from icl_lab.tasks.texts.corpus import corpus_in
 
 CPU = torch.device("cpu")
 
@@ -37,7 +37,7 @@ def test_the_loss_is_the_model_s_own(llama, book):
 def test_pieces_do_not_change_it(llama, book, monkeypatch):
     windows = corpus_in(llama.tokenizer, book).windows("held-out", stream(0, "w"), 5, 40)
     whole = losses(llama, windows)
-    monkeypatch.setattr("icl_lab.language.loss.MEMORY", 1)
+    monkeypatch.setattr("icl_lab.extras.language.loss.MEMORY", 1)
     torch.testing.assert_close(losses(llama, windows), whole, rtol=1e-5, atol=1e-5)
 
 

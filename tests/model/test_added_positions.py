@@ -8,11 +8,11 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, extra
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 from icl_lab.testing.rule_inputs import HEADS, WIDTH, masks, qkv, stirred
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from icl_lab import normalizers, pipeline, tasks
-from icl_lab.evidence.archive import Archive
+from icl_lab.base.rescale import PairRescaling
+from icl_lab.base.rng import stream
 from icl_lab.model.bound import answer_bound
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rescale import PairRescaling
-from icl_lab.rng import stream
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import draw
 from icl_lab.runs.run import Run

@@ -6,11 +6,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import count, full, is_full
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 from icl_lab.testing.rule_inputs import qkv, stirred
 from icl_lab.training import engines

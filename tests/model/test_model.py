@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rescale import PairRescaling
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.blocks import MLP
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rescale import PairRescaling
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)

@@ -7,11 +7,11 @@ import torch
 from torch.nn import functional as F
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import BadValue, LabError, UnknownName
+from icl_lab.base.errors import BadValue, LabError, UnknownName
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.model.trace import DIMS
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)

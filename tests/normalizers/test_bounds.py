@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from icl_lab import normalizers
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
+from icl_lab.base.option_values import kinds
 from icl_lab.normalizers.base import causal
-from icl_lab.parts.option_values import kinds
 from icl_lab.testing.rule_inputs import gradients, qkv, single
 from tests.normalizers.test_contract import ALL
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.normalizers.base import causal, is_causal
 from icl_lab.testing.normalizers import CHECKS
 from icl_lab.testing.rule_inputs import HEADS, TRAINED, WIDTH, build, gradients, qkv, scored

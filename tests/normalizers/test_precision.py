@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal
-from icl_lab.rng import stream
 from icl_lab.testing.rule_inputs import FromQueries, qkv, single, stir
 from tests.normalizers.test_contract import ALL
 

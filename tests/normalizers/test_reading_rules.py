@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, causal
 
 HEADS, WIDTH, TOKENS = 2, 4, 6

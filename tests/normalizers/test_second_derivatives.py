@@ -5,11 +5,11 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal
 from icl_lab.normalizers.ssa import Power
-from icl_lab.rng import stream
 from icl_lab.testing.rule_inputs import qkv, stirred
 from tests.normalizers.test_contract import ALL
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.normalizers import sparse
 from icl_lab.normalizers.base import Normalizer, causal, softplus_inverse
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from icl_lab.errors import BadValue
-from icl_lab.profiles import bounds
-from icl_lab.rng import stream
+from icl_lab.analyses.profiles import bounds
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 
 SSMAX = "ssmax:s=0.43,learn=no"
 

@@ -8,15 +8,16 @@ import sys
 import pytest
 import torch
 
-from icl_lab import normalizers, published
+from icl_lab import normalizers
+from icl_lab.analyses.profiles import costs, families, functions
+from icl_lab.base import published
+from icl_lab.base.errors import LabError
+from icl_lab.base.grid import Grid
 from icl_lab.cli import catalogue, index
 from icl_lab.cli.main import main
-from icl_lab.errors import LabError
 from icl_lab.figures import rules
 from icl_lab.figures.base import encode
-from icl_lab.grid import Grid
 from icl_lab.normalizers.base import causal
-from icl_lab.profiles import costs, families, functions
 
 
 @pytest.mark.parametrize("n", [2, 80, 4096, 16384])
@@ -195,8 +196,8 @@ import sys
 from pathlib import Path
 from icl_lab.figures.base import encode
 from icl_lab.figures.rules import functions
-from icl_lab.profiles.families import FAMILIES
-from icl_lab.grid import Grid
+from icl_lab.analyses.profiles.families import FAMILIES
+from icl_lab.base.grid import Grid
 grids = {path.stem: Grid.read(path) for path in Path(sys.argv[1]).glob("*.csv")}
 for name, figure in functions(grids, FAMILIES).items():
     same = encode(figure, "png") == (Path(sys.argv[1]) / f"{name}.png").read_bytes()
@@ -262,7 +263,7 @@ def test_the_index_counts_parameters_and_names_traits():
     assert said["stick-breaking"].endswith("prefix-consistent, ordered")
     assert said["raw"].endswith("; prefix-consistent")
     table = index.fill("<!-- index normalizers -->\n<!-- end -->")
-    assert "| name | what it is | formula | learned | traits | source |" in table
+    assert "| name | what it is | formula | learned | traits | source (arXiv) |" in table
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
     assert "Traits: " in table

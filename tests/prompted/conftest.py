@@ -37,7 +37,7 @@ def prompted(run, tmp_path, quick_pictures):
 
 @pytest.fixture
 def asked(prompted, tmp_path):
-    """Writes requests by ``icl-lab prompted --write`` and a file of answers, and returns that file."""
+    """Write requests by ``icl-lab prompted --write`` and a file of answers, and return that file."""
 
     def call(*words, say=lambda body: completion("True"), **how):
         code, _, complaint = prompted(*words, "--write", tmp_path / "requests.jsonl", **how)

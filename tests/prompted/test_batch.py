@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.prompted.batch import Reply, kept, read, requests
-from icl_lab.prompted.question import PromptQuestion
-from icl_lab.prompted.study import PromptedOptions, PromptedStudy
+from icl_lab.base.errors import BadValue, RunFailed
+from icl_lab.extras.prompted.batch import Reply, kept, read, requests
+from icl_lab.extras.prompted.question import PromptQuestion
+from icl_lab.extras.prompted.study import PromptedOptions, PromptedStudy
 
 from .conftest import completion, line
 
@@ -22,7 +22,7 @@ ONE, TWO = question(0), question(1)
 
 @pytest.fixture
 def answers(tmp_path):
-    """Reads a file of these lines as answers of ``stub`` to two questions."""
+    """Read a file of these lines as answers of ``stub`` to two questions."""
 
     def call(*lines, models=("stub",), end="\n"):
         path = tmp_path / "a.jsonl"

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from icl_lab.grid import Grid
-from icl_lab.markdown import short
+from icl_lab.base.grid import Grid
+from icl_lab.base.markdown import short
 from icl_lab.runs import study_folder
 from icl_lab.runs.verify import everything
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
-from icl_lab.prompted.question import FORMATS
-from icl_lab.prompted.speech import PromptText, Speech, speech, spoken
-from icl_lab.prompted.study import writer
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
+from icl_lab.extras.prompted.question import FORMATS
+from icl_lab.extras.prompted.speech import PromptText, Speech, speech, spoken
+from icl_lab.extras.prompted.study import writer
 
 LENGTH = 24  # at which every task has a prompt
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl_lab.prompted import parser
+from icl_lab.extras.prompted import parser
 
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float))
 WAYS = st.sampled_from(["{:.2f}", "{:+.3f}", "{:.0f}", "{!r}", "{:e}", "{:E}"])

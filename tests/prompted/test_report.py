@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
-from icl_lab.prompted import report
-from icl_lab.prompted.batch import Reply
-from icl_lab.prompted.speech import spoken
-from icl_lab.prompted.study import PromptedOptions, PromptedStudy
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
+from icl_lab.extras.prompted import report
+from icl_lab.extras.prompted.batch import Reply
+from icl_lab.extras.prompted.speech import spoken
+from icl_lab.extras.prompted.study import PromptedOptions, PromptedStudy
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
 NAME = "reference:prompted:m"
@@ -32,7 +32,7 @@ def rows(measured, metric, name=NAME):
 
 
 def truth(made):
-    """Returns the right answer to each question as the task itself words it."""
+    """Return the right answer to each question as the task itself words it."""
     right = {}
     for cell in made.cells:
         prompts = list(made.drawn(cell).pieces(1))

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from icl_lab import published
-from icl_lab.errors import BadValue, UnknownName, UnknownOption
+from icl_lab.base import published
+from icl_lab.base.errors import BadValue, UnknownName, UnknownOption
 
 FOLDER = Path(published.__file__).parent
 NOTES = [(name, note) for name in published.names() for note in published.load(name).notes]

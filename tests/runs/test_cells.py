@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 import icl_lab as icl
-from icl_lab.evidence.archive import Archive
-from icl_lab.grid import SETTINGS, WHAT, WHO, stacked
+from icl_lab.base.grid import SETTINGS, WHAT, WHO, stacked
 from icl_lab.pipeline import sweep
 from icl_lab.runs import archiving
 from icl_lab.runs.cells import grids
 from icl_lab.runs.command import settings
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 

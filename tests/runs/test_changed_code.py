@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 import icl_lab as icl
-from icl_lab.evidence.archive import Archive
-from icl_lab.parts import registry
+from icl_lab.base import registry
 from icl_lab.runs import archiving, environment
+from icl_lab.runs.evidence.archive import Archive
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 

@@ -5,11 +5,11 @@ import subprocess
 import pytest
 
 from icl_lab import pipeline as sweeping
-from icl_lab.errors import RunFailed
+from icl_lab.base.errors import RunFailed
+from icl_lab.extras.site import specifications
 from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from icl_lab.site import specifications
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from icl_lab import pipeline as sweeping
-from icl_lab.errors import Diverged
+from icl_lab.base.errors import Diverged
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from icl_lab.errors import Stopped
+from icl_lab.base.errors import Stopped
 from icl_lab.pipeline import trained
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS

@@ -11,11 +11,11 @@ import torch
 import yaml
 
 import icl_lab as icl
+from icl_lab.base.errors import BadValue, LabError, RunFailed
 from icl_lab.cli.main import cli
-from icl_lab.errors import BadValue, LabError, RunFailed
-from icl_lab.evidence.archive import Archive
-from icl_lab.launch.complete import complete
+from icl_lab.execute.complete import complete
 from icl_lab.runs import archiving, hub, manifest, verify
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.manifest import Stamp
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from icl_lab import pipeline as sweeping
-from icl_lab.errors import RunFailed
-from icl_lab.files import sha256
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.files import sha256
 from icl_lab.runs import manifest, reuse, summary
 from icl_lab.runs.manifest import Stamp
 

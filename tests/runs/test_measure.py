@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
-from icl_lab import published, tasks
-from icl_lab.errors import BadValue
+from icl_lab import tasks
+from icl_lab.base import published
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 from icl_lab.runs import measure as measuring
 from icl_lab.runs.measure import (
     BLOCK,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.errors import UnknownName
+from icl_lab.base.errors import UnknownName
 from icl_lab.pipeline import sweep
 
 

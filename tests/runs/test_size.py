@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
+from icl_lab.analyses.profiles.costs import peak
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
-from icl_lab.profiles.costs import peak
-from icl_lab.rng import stream
 from icl_lab.runs import estimate
 from icl_lab.runs import measure as measuring
 from icl_lab.runs.measure import Subject

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.errors import Diverged, Stopped
+from icl_lab.base.errors import Diverged, Stopped
 from icl_lab.pipeline import sweep
 from icl_lab.runs import manifest, status
 from icl_lab.runs.status import read_status, report_status

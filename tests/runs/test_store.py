@@ -24,8 +24,8 @@ from safetensors.torch import save_model
 
 from icl_lab import pipeline as sweeping
 from icl_lab import tasks
-from icl_lab.errors import BadValue, RunFailed, Stopped
-from icl_lab.files import publish
+from icl_lab.base.errors import BadValue, RunFailed, Stopped
+from icl_lab.base.files import publish
 from icl_lab.model.gpt2 import ModelSpec
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
 from icl_lab.runs.spec import RunSpec

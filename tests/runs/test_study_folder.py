@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from icl_lab import files
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.files import publish_folder
+from icl_lab.base import files
+from icl_lab.base.errors import BadValue, RunFailed
+from icl_lab.figures.files import publish_folder
 from icl_lab.runs import study_folder
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD, StudyRecord
@@ -287,7 +287,7 @@ def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         path.write_bytes(data)
 
-    monkeypatch.setattr("icl_lab.files.publish", full)
+    monkeypatch.setattr("icl_lab.figures.files.publish", full)
     with pytest.raises(RunFailed, match="No space left"):
         publish_folder(tmp_path / "a", {"x.csv": "new", "y.csv": "new"}, {})
     assert {path.name: path.read_text() for path in (tmp_path / "a").iterdir()} == {"x.csv": "old", "y.csv": "old"}

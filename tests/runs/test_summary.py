@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from icl_lab import tasks
-from icl_lab.grid import Grid
-from icl_lab.launch.draw import heat_map
+from icl_lab.base.grid import Grid
+from icl_lab.execute.draw import heat_map
 from icl_lab.runs import summary
 from icl_lab.runs.spec import resolve
 

@@ -10,17 +10,17 @@ import msgspec
 from PIL import Image
 
 from icl_lab import tasks
+from icl_lab.base.grid import Grid
+from icl_lab.claims.ledger import Finding
+from icl_lab.claims.schema import Claim, Experiment, Quantity
 from icl_lab.comparison.verdict import Direction, State
-from icl_lab.grid import Grid
-from icl_lab.papers.ledger import Finding
-from icl_lab.papers.schema import Claim, Experiment, Quantity
+from icl_lab.extras.site.build import Stock, build
+from icl_lab.extras.site.claims import Claims, Entry
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run_files import encode_history
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import Member, StudyRecord, publish
-from icl_lab.site.build import Stock, build
-from icl_lab.site.claims import Claims, Entry
 
 SMALL = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
 ENV = {
@@ -40,7 +40,7 @@ def store(root, archive=None):
 
 
 def trained(run, losses=(3.0, 2.0, 1.0), finished="2026-11-21", learned=None):
-    """Publishes a history, an environment and weights."""
+    """Publish a history, an environment and weight."""
     history = [{"step": 20.0 * (i + 1), "loss": loss, "length": 12.0, "rate": 1e-3} for i, loss in enumerate(losses)]
     history = [row | (learned or {}) for row in history]
     env = json.dumps({**ENV, "finished": f"{finished}T10:00:00+00:00"}).encode()
@@ -62,7 +62,7 @@ def grid_of(run, factor=1.0, drop=()):
 
 
 def measured(run, factor=1.0):
-    """Publishes a grid."""
+    """Publish a grid."""
     axes = [axis for axis in run.spec.test.axes if axis != "length"]
     run.finish(grid_of(run, factor), Grid.of([], [*axes, "index"], **run.labels), Errors([*axes, "length"]))
     return run

@@ -9,8 +9,8 @@ from urllib.parse import unquote, urldefrag
 import msgspec
 import pytest
 
-from icl_lab.site import pages
-from icl_lab.site.build import BOUNDARY, Stock, build
+from icl_lab.extras.site import pages
+from icl_lab.extras.site.build import BOUNDARY, Stock, build
 from tests.site import made
 
 HOSTILE = ["<script>alert(1)<%script>", '"><img src=x onerror=alert(1)>', "' onclick='alert(1)", "{{ 7*7 }}", "a&amp;b"]

@@ -8,11 +8,11 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from icl_lab.evidence.archive import Archive
-from icl_lab.papers import judge, ledger
+from icl_lab.claims import judge, ledger
+from icl_lab.extras.site import claims, comparisons
+from icl_lab.extras.site.build import Stock, build
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
-from icl_lab.site import claims, comparisons
-from icl_lab.site.build import Stock, build
 from tests.site import made
 
 ROOT = Path(__file__).parents[2]

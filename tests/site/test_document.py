@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.site import document
+from icl_lab.extras.site import document
 
 TABLE = "<!-- index x -->\n| a | b |\n| --- | --- |\n| 1 | <i> |\n<!-- end -->"
 TABLE_HTML = (

@@ -3,9 +3,9 @@
 import pytest
 
 from icl_lab.comparison.statistics import paired
-from icl_lab.site.build import Stock, build
-from icl_lab.site.comparisons import Comparison
-from icl_lab.site.place import write
+from icl_lab.extras.site.build import Stock, build
+from icl_lab.extras.site.comparisons import Comparison
+from icl_lab.extras.site.place import write
 from tests.site import made
 
 HOSTILE = "<script>alert(1)<\\script>\"><img src=x onerror=alert(1)>' {{ 7*7 }}"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from icl_lab.site.names import address, encoded, script
+from icl_lab.extras.site.names import address, encoded, script
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "]]>", "\u2028", "\"'`", "a&b", "\\", "..", "../../x", "é"]
 

@@ -2,9 +2,9 @@
 
 import math
 
-from icl_lab.grid import Grid
-from icl_lab.site import numbers
-from icl_lab.site.shown_task import ShownTask
+from icl_lab.base.grid import Grid
+from icl_lab.extras.site import numbers
+from icl_lab.extras.site.shown_task import ShownTask
 from tests.site import made
 
 

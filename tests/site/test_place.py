@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.site import place
+from icl_lab.base.errors import BadValue, RunFailed
+from icl_lab.extras.site import place
 
 SITE = {"index.html": b"one", "runs/a.html": b"a"}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from icl_lab.evidence.archive import Archive
+from icl_lab.extras.site import specifications
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
-from icl_lab.site import specifications
 from tests.site import made
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icl_lab.site import overview, studies
+from icl_lab.extras.site import overview, studies
 from tests.site import made
 
 # The file of an experiment.

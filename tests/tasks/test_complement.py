@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.rng import stream
+from icl_lab.base.rng import stream
 
 
 def draw(prompts=50, length=8, **shift):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.rng import stream
+from icl_lab.base.rng import stream
 from icl_lab.tasks import estimators, functions
 
 # github.com/dtsip/in-context-learning at 3383371: src/tasks.py and src/models.py, 2 prompts of 5 inputs, 3 dimensions.

@@ -16,9 +16,9 @@ import torch
 from PIL import ExifTags, Image
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.runs import estimate
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store

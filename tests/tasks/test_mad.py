@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.tasks.base import Prompt
 
 

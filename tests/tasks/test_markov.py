@@ -8,8 +8,8 @@ import torch
 from scipy.stats import beta, kstest
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.markov import bayes, dirichlet, unigram
 

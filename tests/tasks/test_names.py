@@ -19,38 +19,41 @@ ELSEWHERE = {
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
     *(("analyses/probe_pairs.py", name) for name in ("masked-text", "pairs")),  # a refusal; pairs of sentences
-    *(("texts/grammar.py", name) for name in ("text", "pairs")),  # its own text; pairs of sentences
-    *(("bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
-    *(("bench/quality.py", name) for name in ("every", "linear", "needle")),
-    ("bench/training.py", "linear"),
+    *(("extras/bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
+    *(("extras/bench/quality.py", name) for name in ("every", "linear", "needle")),
+    ("extras/bench/training.py", "linear"),
     ("cli/commands/league.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("model/gpt2.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "sigma"),  # a column of a published table
     # columns of the evidence's tables, the same in every part
-    *(("evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored")),
-    *(("evidence/tables.py", axis) for axis in ("pairs", "concentration")),
+    *(("runs/evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept")),
+    *(("runs/evidence/tables.py", axis) for axis in ("ignored", "pairs", "concentration")),
     # decimals of an answer; what test prompts add to the interval of a claim
-    *((f"{file}.py", "digits") for file in ("cli/commands/prompted", "prompted/report", "prompted/study")),
-    *((f"papers/{file}.py", "noise") for file in ("claims", "quantities")),
-    ("papers/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
+    *(
+        (f"{file}.py", "digits")
+        for file in ("cli/commands/prompted", "extras/prompted/report", "extras/prompted/study")
+    ),
+    *((f"claims/{file}.py", "noise") for file in ("judge", "quantities")),
+    ("claims/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
     # words that are explained wherever they stand
-    *(("terms.py", name) for name in ("sigma", "sigma_x", "sigma_f", "depth", "mean-value")),
-    *((file, "text") for file in ("analyses/attention/page.py", "parts/option_values.py")),
-    *((f"language/{file}.py", name) for file in ("study", "needle") for name in ("needle", "text")),
+    *(("base/terms.py", name) for name in ("sigma", "sigma_x", "sigma_f", "depth", "mean-value")),
+    *((file, "text") for file in ("analyses/attention/page.py", "base/option_values.py")),
+    *((f"extras/language/{file}.py", name) for file in ("study", "needle") for name in ("needle", "text")),
     *(("cli/commands/language.py", name) for name in ("needle", "text")),
-    *(("language/report.py", name) for name in ("needle", "depth")),
-    *(("language/study.py", name) for name in ("needle", "depth", "text")),
+    *(("extras/language/report.py", name) for name in ("needle", "depth")),
+    *(("extras/language/study.py", name) for name in ("needle", "depth", "text")),
     # What a language model is told of each task: tasks themselves know no language models.
-    *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("flip_flop", "linear", "maximum", "needle")),
-    *(("prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("quantifier", "recall")),
+    *(("extras/prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("flip_flop", "linear", "maximum", "needle")),
+    *(("extras/prompted/speech.py", f"icl_lab.tasks.{name}") for name in ("quantifier", "recall")),
 }
 
 
 # What all tasks share.
 BASES = {f"icl_lab.tasks.{name}" for name in ("base", "capabilities", "wording")}
+BASES |= {f"icl_lab.tasks.texts.{name}" for name in ("compressors", "corpus", "grammar", "ngrams")}
 
 
 def modules():

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue, LabError
-from icl_lab.rng import stream
+from icl_lab.base.errors import BadValue, LabError
+from icl_lab.base.rng import stream
 from icl_lab.runs.spec import resolve
 
 HARD = "needle:distractors=bindings"

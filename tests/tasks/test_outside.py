@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import sweep
-from icl_lab.rng import stream
 from icl_lab.runs.measure import draw
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks import wording

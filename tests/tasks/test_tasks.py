@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from icl_lab import published, tasks
-from icl_lab.errors import BadValue, LabError
-from icl_lab.rng import stream
+from icl_lab import tasks
+from icl_lab.base import published
+from icl_lab.base.errors import BadValue, LabError
+from icl_lab.base.rng import stream
 from icl_lab.tasks.capabilities import Capability, HasLines, Retrieval, SingleNumbers, Stretchable
 from icl_lab.tasks.linear import TRAINING_RANGE, UNIFORM_RANGE, bayes_uniform
 

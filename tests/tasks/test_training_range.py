@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.rng import stream
+from icl_lab.base.rng import stream
 
 
 def test_training_range_follows_the_training_distribution():

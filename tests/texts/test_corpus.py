@@ -6,9 +6,9 @@ import os
 import pytest
 import torch
 
-from icl_lab.errors import BadValue
-from icl_lab.rng import stream
-from icl_lab.texts.corpus import EACH, PARTS, corpus
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
+from icl_lab.tasks.texts.corpus import EACH, PARTS, corpus
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_text_is_a_regular_file_of_bounded_size(tmp_path, monkeypatch):
     for name in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(BadValue, match="cannot be read: it is a pipe or a device"):
             corpus(str(name))
-    monkeypatch.setattr("icl_lab.texts.corpus.MOST", 100)
+    monkeypatch.setattr("icl_lab.tasks.texts.corpus.MOST", 100)
     (tmp_path / "book.txt").write_text("x" * 101)
     with pytest.raises(BadValue, match="it has 101 bytes, at most 100 are read"):
         corpus(str(tmp_path / "book.txt"))

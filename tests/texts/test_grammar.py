@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue
-from icl_lab.rng import stream
-from icl_lab.texts import grammar as g
-from icl_lab.texts.corpus import corpus
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
+from icl_lab.tasks.texts import grammar as g
+from icl_lab.tasks.texts.corpus import corpus
 
 SMALL = """
 [nouns]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from icl_lab.texts import compressors
-from icl_lab.texts.ngrams import NGram
+from icl_lab.tasks.texts import compressors
+from icl_lab.tasks.texts.ngrams import NGram
 
 
 def spans(*texts):

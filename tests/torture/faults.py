@@ -20,7 +20,7 @@ Act = Callable[[random.Random, Answer], Hook]  # draws a hook for a command of w
 
 
 def share(of: Sequence, seed: str, count: int) -> list[tuple]:
-    """Returns so many of some things a round, in a drawn order, each with random numbers for what is done to it."""
+    """Return so many of some things a round, in a drawn order, each with random numbers for what is done to it."""
     order = random.Random(seed).sample(of, len(of))
     return [(order[at % len(of)], random.Random(f"{seed} {at}")) for at in range(count * ROUNDS if of else 0)]
 
@@ -35,7 +35,7 @@ class Fault:
     after: Callable[[Path, random.Random], object] = lambda place, rng: None
 
     def done(self, do: Do, place: Path, rng: random.Random, whole: Answer) -> list[Answer]:
-        """Does the fault to a command, and returns how it ended."""
+        """Do the fault to a command, and return how it ended."""
         hook = self.act(rng, whole)
         with ThreadPoolExecutor(self.copies) as pool:
             answers = list(pool.map(lambda _: do(hook), range(self.copies)))
@@ -67,7 +67,7 @@ def signalled(number: int) -> Act:
 
 
 def refused(kind: int, first: Callable[[random.Random, Answer], int]) -> Act:
-    """Writes that are refused from one of them on."""
+    """Write that are refused from one of them on."""
 
     def act(rng: random.Random, whole: Answer) -> Hook:
         at = first(rng, whole)

@@ -125,7 +125,7 @@ class Ground:
     """Folders in which commands are typed: ``bare`` with files of the user alone, ``stored`` with results."""
 
     def __init__(self, root: Path) -> None:
-        """Writes the user's files."""
+        """Write the user's files."""
         _preload()
         self.root, self.bare = root, root / "bare" / "here"
         bare = self.bare
@@ -156,7 +156,7 @@ class Ground:
         return Path(shutil.copytree(place, self.root / "stored" / "here"))
 
     def copy(self, of: Path) -> Path:
-        """Returns a copy of a folder, always under one path, which some files hold, in the place of the one before.
+        """Return a copy of a folder, always under one path, which some files hold, in the place of the one before.
 
         Its files are hard links but for those that are written in place.
         """
@@ -166,7 +166,7 @@ class Ground:
         return place
 
     def begun(self, name: str) -> Path:
-        """Returns the folder that a command which writes is typed in."""
+        """Return the folder that a command which writes is typed in."""
         return self.copy(self.stored if name in FROM_STORED else self.bare)
 
     def ask(self, words: list[str], place: Path, *before: Hook, most: float = 120.0) -> Answer:
@@ -178,7 +178,7 @@ class Ground:
 
 
 def _preload() -> None:
-    """Loads what commands load, so that processes that are forked need not."""
+    """Load what commands load, so that processes that are forked need not."""
     for module in pkgutil.walk_packages(icl_lab.__path__, "icl_lab."):
         if not module.name.endswith(("__main__", "ray_engine")):
             importlib.import_module(module.name)
@@ -205,7 +205,7 @@ def _quick() -> None:
 
 
 def language_model(folder: Path) -> None:
-    """Writes a tiny Llama with a tokenizer of bytes."""
+    """Write a tiny Llama with a tokenizer of bytes."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -216,7 +216,7 @@ def language_model(folder: Path) -> None:
 
 
 def tree(place: Path) -> dict[str, bytes]:
-    """Returns every file of a folder by its path, and every empty folder, but for locks."""
+    """Return every file of a folder by its path, and every empty folder, but for locks."""
     found = {}
     for path in sorted(place.rglob("*")):
         if path.is_file() and not path.name.endswith(".lock"):
@@ -227,6 +227,6 @@ def tree(place: Path) -> dict[str, bytes]:
 
 
 def apart(one: dict[str, bytes], other: dict[str, bytes]) -> set[str]:
-    """Returns the files that one of two folders lacks, or that have other bytes in them, but for what is made anew."""
+    """Return the files that one of two folders lacks, or that have other bytes in them, but for what is made anew."""
     both = {name for name in one.keys() & other if one[name] == other[name] or Path(name).name in ANEW}
     return (one.keys() | other) - both

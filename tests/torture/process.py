@@ -98,7 +98,7 @@ def command(words: Sequence[str]) -> Hook:
 
 
 def ask(job: Hook, place: Path, before: Sequence[Hook] = (), most: float = 120.0) -> Answer:
-    """Does a job in a process of its own, in a folder, for ``most`` seconds at most, and returns how it ended.
+    """Do a job in a process of its own, in a folder, for ``most`` seconds at most, and return how it ended.
 
     The process shares what is loaded with this one, so that it costs no time to begin.
     """

@@ -53,7 +53,7 @@ def python(code: str) -> Hook:
 
 
 def read_by(ground: Ground, reader: str, place: Path, *before: Hook) -> Answer:
-    """Lets a command or some Python read."""
+    """Let a command or some Python read."""
     if reader in READERS:
         return ground.ask(READERS[reader], place, *before)
     (run,) = place.glob("results/runs/linear/ssa/smoke-*")

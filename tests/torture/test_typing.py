@@ -7,7 +7,7 @@ import random
 import pytest
 
 import icl_lab as icl
-from icl_lab.launch.where import Where
+from icl_lab.execute.where import Where
 from tests.cli.test_every_option import COMMANDS, NUMBERS, PARTS, TEXTS
 from tests.torture.faults import ROUNDS
 from tests.torture.ground import FROM_NOTHING, READERS, _quick
@@ -23,8 +23,8 @@ ODD = [*NUMBERS, *TEXTS, *CONTROL, *RIGHT, "[1]", "{}", "true", "nan,-1", "1,1e9
 
 def started() -> None:
     """A line that begins to train or to measure ends: it was understood."""
-    from icl_lab import bench
-    from icl_lab.profiles import costs, functions
+    from icl_lab.analyses.profiles import costs, functions
+    from icl_lab.extras import bench
     from icl_lab.testing import verdicts
     from icl_lab.training import loop
 
@@ -82,7 +82,7 @@ def call(rng: random.Random) -> tuple[str, Hook]:
 
 
 def called(made: Hook) -> None:
-    """Does a call; a complaint of the laboratory has one line."""
+    """Do a call; a complaint of the laboratory has one line."""
     try:
         made()
     except icl.LabError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab.errors import RunFailed
+from icl_lab.base.errors import RunFailed
 from icl_lab.runs import checkpoints
 from tests.torture.faults import FAULTS, ROUNDS, share
 from tests.torture.ground import FROM_NOTHING, FROM_STORED, Ground, apart, tree
@@ -42,7 +42,7 @@ def differing(place: Path, files: dict[str, bytes]) -> str:
 
 
 def disturbed(ground: Ground, name: str, faults: Sequence[tuple], whole: Undisturbed) -> list[str]:
-    """Does faults to a command, some together, then the command once more; returns what became wrong of it."""
+    """Do faults to a command, some together, then the command once more; return what became wrong of it."""
     found = []
     for at in range(0, len(faults), TOGETHER):
         place, ends = ground.begun(name), ""

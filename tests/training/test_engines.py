@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue, LabError, Stopped
+from icl_lab.base.errors import BadValue, LabError, Stopped
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import causal
-from icl_lab.rng import stream
 from icl_lab.runs.estimate import training_seconds
 from icl_lab.runs.spec import resolve
 from icl_lab.training import engines

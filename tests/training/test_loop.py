@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from icl_lab import normalizers, tasks
-from icl_lab.errors import LabError, RunFailed, Stopped
+from icl_lab.base.errors import LabError, RunFailed, Stopped
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.loop import Progress, attention_statistics, train
 from icl_lab.training.recipe import TrainSpec

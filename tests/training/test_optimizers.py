@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from icl_lab.errors import LabError, Stopped
-from icl_lab.rng import stream
+from icl_lab.base.errors import LabError, Stopped
+from icl_lab.base.rng import stream
 from icl_lab.training.loop import Progress, optimizer, prepare, train
 from icl_lab.training.recipe import TrainSpec
 from tests.training.test_loop import numbers, one_step, setup

@@ -55,7 +55,7 @@ def quiet():
 
 @pytest.fixture
 def tiny_model():
-    """Builds a model by its kind; the same weights each time, large enough for attention that is not nearly uniform."""
+    """Build a model by its kind; the same weights each time, large enough for attention that is not nearly uniform."""
     import transformers
 
     def build(kind, class_name=None, **settings):
@@ -80,7 +80,7 @@ def ids():
 
 @pytest.fixture
 def stirred():
-    """Moves every learned number of the normalizers in a model away from its start."""
+    """Move every learned number of the normalizers in a model away from its start."""
 
     def stir(model, seed=0):
         generator = torch.Generator().manual_seed(seed)

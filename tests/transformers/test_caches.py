@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from icl_lab import normalizers
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.transformers import install
 
 SERVED = [name for name in normalizers.names() if name != "forget"]  # which weighs keys by tokens that no cache keeps

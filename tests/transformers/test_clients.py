@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, pipeline
 
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.transformers import install, load, load_adapter, uninstall
 from tests.byte_tokens import write_tokenizer
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.normalizers.ssmax import swap_start
 from icl_lab.transformers import install, load, uninstall
 

@@ -14,7 +14,7 @@ from transformers import (
 
 import icl_lab
 from icl_lab import normalizers
-from icl_lab.errors import BadValue, LabError
+from icl_lab.base.errors import BadValue, LabError
 from icl_lab.transformers import install, load, uninstall
 from tests.cases import few
 

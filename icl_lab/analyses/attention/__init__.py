@@ -15,8 +15,8 @@ from icl_lab.analyses.attention.live import Exported, NotExportable, export_mode
 from icl_lab.analyses.attention.maps import MOST, THIS, Frame, Maps, Plan, Reading, Seen, ShownModel
 from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.analyses.frame import AnalysisOf, TrainedModel, option
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import filename
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import filename
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

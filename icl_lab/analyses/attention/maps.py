@@ -10,9 +10,9 @@ from icl_lab import tasks
 from icl_lab.analyses.attention.live import Exported
 from icl_lab.analyses.attention.prompt import CELLS, Asked, Window, fits
 from icl_lab.analyses.attention_rows import watchable
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

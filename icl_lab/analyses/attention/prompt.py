@@ -9,10 +9,10 @@ from hashlib import sha256
 import torch
 
 from icl_lab import tasks
-from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.base.errors import BadValue, UnknownOption
+from icl_lab.base.registry import Choice
+from icl_lab.base.rng import stream
 from icl_lab.model import positions
-from icl_lab.parts.registry import Choice
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

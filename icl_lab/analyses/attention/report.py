@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab import markdown as md
 from icl_lab.analyses.attention.maps import Seen
+from icl_lab.base import markdown as md
 from icl_lab.figures import attention as pictures
 from icl_lab.figures.base import short
 from icl_lab.tasks.base import plain

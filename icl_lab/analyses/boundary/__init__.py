@@ -18,8 +18,8 @@ from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.analyses.frame import SHIFTS, Cells, GridAnalysis, option
+from icl_lab.base.registry import require
 from icl_lab.comparison.statistics import Scale
-from icl_lab.parts.registry import require
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task

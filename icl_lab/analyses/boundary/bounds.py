@@ -17,12 +17,12 @@ from icl_lab import tasks
 from icl_lab.analyses.boundary.curves import CLASSES, Line
 from icl_lab.analyses.findings import Findings, Row, StoredGrids, TrainedModel, cell, known, known_median
 from icl_lab.analyses.frame import constant
+from icl_lab.base.grid import Grid, model_name
+from icl_lab.base.rng import stream
 from icl_lab.comparison.clip import ClipFit, clip_errors, clip_fit, scored_targets
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.comparison.study import Labels
-from icl_lab.grid import Grid, model_name
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.rng import stream
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import TEST_SEED
 from icl_lab.runs.run import Run

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses.findings import Row
+from icl_lab.base.errors import BadValue
+from icl_lab.base.registry import require
+from icl_lab.base.rng import stream
 from icl_lab.comparison.given import Array
-from icl_lab.errors import BadValue
-from icl_lab.parts.registry import require
-from icl_lab.rng import stream
 from icl_lab.runs.measure import TEST_SEED, Subject, predict_at
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.capabilities import HasLines

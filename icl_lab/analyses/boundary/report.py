@@ -7,7 +7,6 @@ from statistics import fmean
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab import markdown as md
 from icl_lab import tasks
 from icl_lab.analyses.boundary.bounds import (
     GRID,
@@ -23,6 +22,7 @@ from icl_lab.analyses.boundary.bounds import (
 )
 from icl_lab.analyses.boundary.curves import SLACK, Line
 from icl_lab.analyses.findings import Findings, known
+from icl_lab.base import markdown as md
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.figures import bounds as pictures
 from icl_lab.figures.base import short

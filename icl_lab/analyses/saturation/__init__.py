@@ -23,10 +23,10 @@ from icl_lab.analyses.findings import (
 from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.analyses.saturation import numbers, shown
 from icl_lab.analyses.saturation.measure import AGAINST, disturb, healing, patch
+from icl_lab.base.errors import BadValue
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Scale
-from icl_lab.errors import BadValue
-from icl_lab.grid import Grid
 from icl_lab.runs.measure import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

@@ -7,8 +7,8 @@ import numpy as np
 from icl_lab.analyses.findings import StoredGrids, factors_of, known
 from icl_lab.analyses.frame import Cells
 from icl_lab.analyses.saturation.measure import AGAINST, ALL, BY_LAYER, METRICS
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array
-from icl_lab.grid import Grid
 
 # The first metric of ``Stretchable.disturbed``, of numbers and of classes: patches undo it.
 HARM = ("mse", "balanced-last")

@@ -8,10 +8,10 @@ from statistics import fmean, median
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab import markdown as md
 from icl_lab.analyses.findings import Findings, known
 from icl_lab.analyses.saturation.measure import ALL, FROM_LAYER, KINDS, METRICS, NORMS
 from icl_lab.analyses.saturation.numbers import WEIGHTS, WHICH, error_metric, heads_named, saturating, weights, whole
+from icl_lab.base import markdown as md
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
 from icl_lab.figures.head_maps import head_maps

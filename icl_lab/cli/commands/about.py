@@ -8,17 +8,17 @@ from pathlib import Path
 import click
 
 from icl_lab import __version__, normalizers, tasks
+from icl_lab.base.errors import BadValue, UnknownName
+from icl_lab.base.files import publish, write
+from icl_lab.base.registry import Choice
+from icl_lab.claims import ledger, registration
 from icl_lab.cli import citations, index
 from icl_lab.cli.hints import program
 from icl_lab.cli.options import gathered, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.errors import BadValue, UnknownName
-from icl_lab.files import publish, write
-from icl_lab.launch.progress import Bar, counted, say
-from icl_lab.launch.where import Where
-from icl_lab.papers import ledger, registration
-from icl_lab.parts.registry import Choice
+from icl_lab.execute.progress import Bar, counted, say
+from icl_lab.execute.where import Where
 from icl_lab.runs import card as cards
 from icl_lab.runs import environment, extras, study_folder
 

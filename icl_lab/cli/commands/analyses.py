@@ -21,8 +21,8 @@ from icl_lab.cli.options import (
     together,
 )
 from icl_lab.cli.values import Finite, Numbers, several_rules
-from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.where import SEEDS, Where
+from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.where import SEEDS, Where
 
 # Of every command that publishes a study.
 study_options = together(

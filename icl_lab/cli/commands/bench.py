@@ -4,17 +4,17 @@ import json
 
 import click
 
-from icl_lab import bench as benches
-from icl_lab.bench import PARTS, rows
+from icl_lab.base.files import write
 from icl_lab.cli.hints import then, typed
 from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite
-from icl_lab.evidence.archive import own_studies
-from icl_lab.files import write
-from icl_lab.launch.progress import say
-from icl_lab.launch.where import Where
+from icl_lab.execute.progress import say
+from icl_lab.execute.where import Where
+from icl_lab.extras import bench as benches
+from icl_lab.extras.bench import PARTS, rows
 from icl_lab.runs import environment
+from icl_lab.runs.evidence.archive import own_studies
 
 MINUTES = 1440  # a day a recipe and task
 

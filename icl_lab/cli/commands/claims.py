@@ -5,16 +5,16 @@ from pathlib import Path
 import click
 
 import icl_lab as icl
+from icl_lab.base.errors import UnknownName
+from icl_lab.base.files import write
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims import ledger
+from icl_lab.claims import record as records
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, gathered, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.errors import UnknownName
-from icl_lab.files import write
-from icl_lab.launch.where import Where
-from icl_lab.papers import experiment as experiments
-from icl_lab.papers import ledger
-from icl_lab.papers import record as records
+from icl_lab.execute.where import Where
 from icl_lab.runs.presets import PRESETS
 
 READING = "docs/findings.md"  # how verdicts are made

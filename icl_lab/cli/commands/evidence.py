@@ -8,17 +8,17 @@ from pathlib import Path
 
 import click
 
+from icl_lab.base.errors import BadValue, RunFailed, UnknownName
+from icl_lab.base.files import present, write
+from icl_lab.base.registry import filename
+from icl_lab.claims.experiment import place as experiments_folder
+from icl_lab.claims.quantities import claimed
 from icl_lab.cli.options import experiments_option, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.errors import BadValue, RunFailed, UnknownName
-from icl_lab.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose
-from icl_lab.files import present, write
-from icl_lab.launch.progress import counted, say
-from icl_lab.papers.experiment import place as experiments_folder
-from icl_lab.papers.quantities import claimed
-from icl_lab.parts.registry import filename
+from icl_lab.execute.progress import counted, say
 from icl_lab.runs import archiving
+from icl_lab.runs.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD
 

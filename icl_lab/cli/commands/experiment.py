@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 import icl_lab as icl
+from icl_lab.base.markdown import listed
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
     budget_option,
@@ -20,10 +21,9 @@ from icl_lab.cli.options import (
     where_options,
 )
 from icl_lab.cli.output import out
-from icl_lab.markdown import listed
 
 if TYPE_CHECKING:
-    from icl_lab.launch.where import Where
+    from icl_lab.execute.where import Where
 
 
 @click.command()

@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 import icl_lab as icl
-from icl_lab import tables
+from icl_lab.base import tables
+from icl_lab.base.errors import BadValue, RunFailed, UnknownName
+from icl_lab.base.files import write
 from icl_lab.cli.options import evidence_option, gathered, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder, NewFile
-from icl_lab.errors import BadValue, RunFailed, UnknownName
-from icl_lab.files import write
-from icl_lab.launch.where import Where
+from icl_lab.execute.where import Where
 from icl_lab.runs import hub, study_folder
 from icl_lab.runs.verify import check_file
 

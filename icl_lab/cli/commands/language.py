@@ -7,6 +7,7 @@ import click
 
 import icl_lab as icl
 from icl_lab import tasks
+from icl_lab.base.errors import BadValue
 from icl_lab.cli import study as studies
 from icl_lab.cli.options import (
     device_option,
@@ -18,9 +19,8 @@ from icl_lab.cli.options import (
 )
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder, Numbers, several_rules
-from icl_lab.errors import BadValue
-from icl_lab.language import report, study
-from icl_lab.launch.where import Where
+from icl_lab.execute.where import Where
+from icl_lab.extras.language import report, study
 from icl_lab.runs import card
 from icl_lab.tasks.capabilities import ReadsText
 
@@ -90,7 +90,7 @@ def export_hf(run: str, seed: int, target: Path, where: Where) -> None:
     whoever trusts its code read it.
     """
     try:
-        from icl_lab.language.convert import save
+        from icl_lab.extras.language.convert import save
     except ImportError:
         raise BadValue("models are exported by transformers: pip install 'icl_lab[hf]'.") from None
     found = icl.find(run, seed, where=where)

@@ -6,8 +6,9 @@ from itertools import product
 
 import click
 
-from icl_lab import markdown as md
 from icl_lab import normalizers, tasks
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
 from icl_lab.cli.options import (
     crowd_options,
     dry_run_option,
@@ -20,13 +21,12 @@ from icl_lab.cli.output import out
 from icl_lab.cli.values import several_rules
 from icl_lab.comparison import league as numbers
 from icl_lab.comparison import league_pictures as pictures
-from icl_lab.errors import BadValue
-from icl_lab.evidence.archive import own_studies
-from icl_lab.launch.complete import complete
-from icl_lab.launch.plan import RunPlan
-from icl_lab.launch.progress import counted, say
-from icl_lab.launch.where import Where
+from icl_lab.execute.complete import complete
+from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.progress import counted, say
+from icl_lab.execute.where import Where
 from icl_lab.runs import study_folder
+from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import click
 
+from icl_lab.claims import experiment
 from icl_lab.cli import catalogue, runs
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, gathered, read_option
 from icl_lab.cli.output import out
-from icl_lab.launch.progress import counted, say
-from icl_lab.launch.where import Where
-from icl_lab.papers import experiment
+from icl_lab.execute.progress import counted, say
+from icl_lab.execute.where import Where
 
 WHAT = ("tasks", "normalizers", "positions", "presets", "experiments")
 LINE = 110  # characters

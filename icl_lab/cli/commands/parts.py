@@ -4,10 +4,10 @@ import sys
 
 import click
 
+from icl_lab.base import outside
+from icl_lab.base.import_target import is_path
 from icl_lab.cli.output import out
-from icl_lab.launch.progress import say
-from icl_lab.parts import outside
-from icl_lab.parts.import_target import is_path
+from icl_lab.execute.progress import say
 from icl_lab.testing import verdicts
 
 

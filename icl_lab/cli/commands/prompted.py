@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
+from icl_lab.base.errors import RunFailed
+from icl_lab.base.files import publish, sha256, writing
 from icl_lab.cli import study as studies
 from icl_lab.cli.options import gathered, over_option, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite, NewFile, Numbers
-from icl_lab.errors import RunFailed
-from icl_lab.files import publish, sha256, writing
-from icl_lab.launch.progress import say
-from icl_lab.launch.where import Where
-from icl_lab.prompted import batch
-from icl_lab.prompted.question import FORMATS
-from icl_lab.prompted.report import make_report
-from icl_lab.prompted.study import ANSWER_TOKENS, PromptedOptions, PromptedStudy
+from icl_lab.execute.progress import say
+from icl_lab.execute.where import Where
+from icl_lab.extras.prompted import batch
+from icl_lab.extras.prompted.question import FORMATS
+from icl_lab.extras.prompted.report import make_report
+from icl_lab.extras.prompted.study import ANSWER_TOKENS, PromptedOptions, PromptedStudy
 
 SHOTS, DIGITS = Numbers(int, 1, 10_000, empty=True), Numbers(int, 0, 12, empty=True)
 OURS = ("model", "messages", "prompt")  # fields of a request that other options make

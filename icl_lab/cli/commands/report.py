@@ -5,16 +5,16 @@ from pathlib import Path
 
 import click
 
+from icl_lab.base.errors import BadValue, LabError, RunFailed
+from icl_lab.claims import study
 from icl_lab.cli.options import experiments_option, gathered, results_option, style_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
 from icl_lab.comparison.gather import gather, publish
-from icl_lab.errors import BadValue, LabError, RunFailed
-from icl_lab.evidence.archive import own_place, own_studies
-from icl_lab.launch.progress import say
-from icl_lab.launch.where import Where
-from icl_lab.papers import study
+from icl_lab.execute.progress import say
+from icl_lab.execute.where import Where
 from icl_lab.runs import study_folder
+from icl_lab.runs.evidence.archive import own_place, own_studies
 from icl_lab.runs.session import Lab
 
 COMPARISON = "title"  # an option that the record of every comparison has; a league has a baseline as well

@@ -5,19 +5,20 @@ import json
 import click
 
 from icl_lab import normalizers
+from icl_lab.analyses.profiles import costs as costs_of
+from icl_lab.analyses.profiles import functions as functions_of
+from icl_lab.analyses.profiles.families import FAMILIES
+from icl_lab.base.files import made
 from icl_lab.cli.hints import then, typed
 from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Numbers, several_rules
-from icl_lab.evidence.archive import own_studies
+from icl_lab.execute.progress import counted
+from icl_lab.execute.where import Where
 from icl_lab.figures import rules
-from icl_lab.files import made, publish_folder
-from icl_lab.launch.progress import counted
-from icl_lab.launch.where import Where
-from icl_lab.profiles import costs as costs_of
-from icl_lab.profiles import functions as functions_of
-from icl_lab.profiles.families import FAMILIES
+from icl_lab.figures.files import publish_folder
 from icl_lab.runs import environment
+from icl_lab.runs.evidence.archive import own_studies
 
 LENGTHS = Numbers(int, 1, 10**9)
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import click
 
+from icl_lab.base.errors import RunFailed
+from icl_lab.claims import experiment
 from icl_lab.cli.hints import program
 from icl_lab.cli.options import experiments_option, gathered, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.errors import RunFailed
-from icl_lab.launch.announce import duration
-from icl_lab.launch.progress import say
-from icl_lab.launch.where import Where
-from icl_lab.papers import experiment
-from icl_lab.site import build
-from icl_lab.site import place as places
+from icl_lab.execute.announce import duration
+from icl_lab.execute.progress import say
+from icl_lab.execute.where import Where
+from icl_lab.extras.site import build
+from icl_lab.extras.site import place as places
 
 
 @click.command()

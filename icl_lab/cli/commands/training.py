@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 import icl_lab as icl
+from icl_lab.base.errors import RunFailed
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
     crowd_options,
@@ -16,13 +17,12 @@ from icl_lab.cli.options import (
     tell_files,
 )
 from icl_lab.cli.output import out
-from icl_lab.errors import RunFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from icl_lab.launch.plan import RunPlan
-    from icl_lab.launch.where import Where
+    from icl_lab.execute.plan import RunPlan
+    from icl_lab.execute.where import Where
     from icl_lab.runs.run import Run
 
 
@@ -75,7 +75,7 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
 def train(plan: "RunPlan", where: "Where") -> None:
     """Train only: what sweep does before it tests."""
     from icl_lab.cli.show import TrainedModels
-    from icl_lab.launch.complete import complete
+    from icl_lab.execute.complete import complete
 
     here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
     with here.session() as lab:
@@ -96,7 +96,7 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
 
     Attention only, MLP only, no norm, a layer less.
     """
-    from icl_lab.launch import study
+    from icl_lab.execute import study
 
     with where.session() as lab:
         made = study.ablate(plan, lab, where)

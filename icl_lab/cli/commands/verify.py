@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.errors import BadValue, RunFailed
-from icl_lab.launch.progress import Bar
+from icl_lab.execute.progress import Bar
 from icl_lab.runs.verify import Verification, everything, table
 
 

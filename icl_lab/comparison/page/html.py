@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 import jinja2
 
+from icl_lab.base.registry import filename
+from icl_lab.base.terms import explained
 from icl_lab.comparison.page import facts as known
 from icl_lab.comparison.page import words
 from icl_lab.comparison.page.facts import Facts
@@ -14,9 +16,7 @@ from icl_lab.comparison.page.tables import READING, Section, seeds_table, table
 from icl_lab.comparison.statistics import COVERAGE, ONE_SEED
 from icl_lab.comparison.study import PairedGrids
 from icl_lab.figures.base import encode
-from icl_lab.parts.registry import filename
 from icl_lab.runs.spec import RunSpec
-from icl_lab.terms import explained
 
 
 def html(

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from icl_lab import markdown as md
-from icl_lab import terms
+from icl_lab.base import markdown as md
+from icl_lab.base import terms
+from icl_lab.base.grid import model_name
 from icl_lab.comparison import rescaled
 from icl_lab.comparison.clip import clip_model
 from icl_lab.comparison.page import words
@@ -13,7 +14,6 @@ from icl_lab.comparison.statistics import CLEAR, wilson
 from icl_lab.comparison.study import Labels, PairedGrids
 from icl_lab.comparison.verdict import State
 from icl_lab.figures.base import short, writer
-from icl_lab.grid import model_name
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from icl_lab.base.markdown import listed
 from icl_lab.comparison.family import place
 from icl_lab.comparison.statistics import CLEAR, MARGIN, margin_words, within
 from icl_lab.comparison.study import PairedGrids
-from icl_lab.markdown import listed
 from icl_lab.runs.spec import RunSpec
 
 LARGEST = 200.0  # of an effect that is a logarithm: pictures hold no greater ratio

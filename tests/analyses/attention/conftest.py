@@ -14,7 +14,7 @@ SMALL = ["train.steps=5", "train.batch=8", "model.width=16", "model.heads=2", "m
 
 @pytest.fixture
 def runs_of(tiny, lab):
-    """Returns runs of some normalizers that train in a moment."""
+    """Return runs of some normalizers that train in a moment."""
 
     def build(*rules, task="every", settings=()):
         return [lab.store.run(tiny(task, rule, "train.steps=4", *settings), 0) for rule in rules]
@@ -24,7 +24,7 @@ def runs_of(tiny, lab):
 
 @pytest.fixture
 def see(runs_of, lab):
-    """Returns what the analysis sees of some normalizers on a prompt."""
+    """Return what the analysis sees of some normalizers on a prompt."""
 
     def build(*rules, text="1,-2,3,70", task="every", settings=(), means=0, live=0, **options):
         runs = runs_of(*rules, task=task, settings=settings)
@@ -35,7 +35,7 @@ def see(runs_of, lab):
 
 @pytest.fixture
 def sharpen(monkeypatch):
-    """Makes scores large enough that sparse normalizers give zeros."""
+    """Make scores large enough that sparse normalizers give zeros."""
 
     def call():
         load_or_train = runner.load_or_train
@@ -61,7 +61,7 @@ def laboratory(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def look(laboratory):
-    """Returns what is seen of some normalizers, with two layers and two heads, in the laboratory of the pages."""
+    """Return what is seen of some normalizers, with two layers and two heads, in the laboratory of the pages."""
 
     def build(*rules, text="1,-2,3,70", task="every", means=2, settings=(), live=0, **options):
         runs = [laboratory.store.run(resolve(task, rule, "smoke", [*SMALL, *settings]), 0) for rule in rules]
@@ -74,7 +74,7 @@ def look(laboratory):
 
 @pytest.fixture(scope="session")
 def write():
-    """Writes the page of what was seen."""
+    """Write the page of what was seen."""
 
     def build(found, path):
         path.write_text(page.page(found, "Made here.").html)
@@ -120,13 +120,13 @@ def visit(new_tab):
 
 @pytest.fixture
 def state():
-    """Reads what the address of a page keeps."""
+    """Read what the address of a page keeps."""
     return lambda tab: dict(pair.split("=") for pair in tab.evaluate("location.hash.slice(1)").split("&"))
 
 
 @pytest.fixture
 def point():
-    """Moves the pointer to a cell of a large map, or clicks it."""
+    """Move the pointer to a cell of a large map, or clicks it."""
 
     def call(tab, run, query, key, act="hover"):
         place = f"[m.left + (m.keys.indexOf({key}) + 0.5) * m.side, m.top + ({query} - frame().first + 0.5) * m.side]"

@@ -6,7 +6,7 @@ import pytest
 
 from icl_lab.analyses import publish, runner
 from icl_lab.analyses.attention import AttentionMaps
-from icl_lab.errors import BadValue, UnknownName
+from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.pipeline import load_or_train
 
 

@@ -11,7 +11,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.attention import AttentionMaps, page, report
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.figures.attention import over_image
 from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of

@@ -4,9 +4,9 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses.attention.maps import attention_maps
+from icl_lab.base.rng import stream
 from icl_lab.normalizers.base import causal
 from icl_lab.pipeline import load_or_train
-from icl_lab.rng import stream
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses.attention import maps, prompt
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 
 def test_means_beyond_the_room_of_a_page_are_left_out(see, monkeypatch):

@@ -17,7 +17,7 @@ from tests.analyses.attention.shown import run_of
 
 
 def unpacked(part, rows, t):
-    """Reads back what the page holds: (l h r t), hidden cells NaN."""
+    """Read back what the page holds: (l h r t), hidden cells NaN."""
     kind = {"f4": "<f4", "u2": "<u2", "u1": "u1"}[part["type"]]
     flat = np.frombuffer(base64.b64decode(part["bytes"]), kind).astype(float)
     if part["type"] != "f4":

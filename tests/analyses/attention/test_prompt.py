@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses.attention import prompt
-from icl_lab.errors import BadValue, UnknownOption
+from icl_lab.base.errors import BadValue, UnknownOption
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Mark

@@ -3,7 +3,7 @@
 import pytest
 
 from icl_lab.analyses.attention import prompt
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from icl_lab.analyses.boundary.bounds import AXES, Bounds
-from icl_lab.grid import Grid
+from icl_lab.base.grid import Grid
 from icl_lab.pipeline import sweep
 from icl_lab.runs.spec import resolve
 
@@ -39,7 +39,7 @@ def planted():
 
 @pytest.fixture
 def finished(tiny, lab):
-    """Returns a run of five training steps, tested on three cells."""
+    """Return a run of five training steps, tested on three cells."""
 
     def build(attn="softmax", seed=0, sigmas="1,4,10"):
         spec = tiny("linear", attn, "train.steps=5", f"test.axes.sigma_f={sigmas}", "test.axes.sigma_x=1")

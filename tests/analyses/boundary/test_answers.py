@@ -7,9 +7,9 @@ import pytest
 from icl_lab import tasks
 from icl_lab.analyses.boundary import Boundary, bounds, report
 from icl_lab.analyses.frame import Findings
+from icl_lab.base.grid import Grid
+from icl_lab.base.rng import stream
 from icl_lab.figures import bounds as pictures
-from icl_lab.grid import Grid
-from icl_lab.rng import stream
 from icl_lab.runs.spec import resolve
 
 SMALL = ["model.width=16", "model.heads=2", "model.layers=1"]

@@ -10,7 +10,7 @@ from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.boundary import Boundary, curves
 from icl_lab.analyses.boundary.curves import Line
-from icl_lab.errors import BadValue, Stopped
+from icl_lab.base.errors import BadValue, Stopped
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks.linear import TRAINING_RANGE
 

@@ -7,8 +7,8 @@ import pytest
 
 from icl_lab import tasks
 from icl_lab.analyses.boundary import bounds, report
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.clip import clip_errors
-from icl_lab.grid import Grid
 from icl_lab.runs.measure import TestSpec as Spec
 from icl_lab.runs.measure import draw
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icl_lab.analyses.boundary import curves as detector
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 B = 10.0
 T = np.linspace(0, 40, 101)[1:]

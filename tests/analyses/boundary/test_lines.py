@@ -7,7 +7,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.analyses.boundary.curves import Line, lines, spread
-from icl_lab.errors import BadValue
+from icl_lab.base.errors import BadValue
 
 
 def test_lines_are_written_as_functions():

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 
 from icl_lab import normalizers
 from icl_lab.analyses.attention.live.graph import CHECKED, Inputs, NotExportable, OperatorGraph, pack, trace
-from icl_lab.errors import LabError
+from icl_lab.base.errors import LabError
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import Normalizer, causal, extra
 

@@ -12,8 +12,8 @@ import torch
 
 from icl_lab.analyses.attention import live
 from icl_lab.analyses.attention.live import export, payload
+from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
-from icl_lab.rng import stream
 
 COMPUTES = {"live": 500_000, "offer": "ssmax average"}  # each normalizer takes a second
 DRIVER = """
@@ -90,7 +90,7 @@ def node():
 
 @pytest.fixture(scope="session")
 def build():
-    """Returns a model with random weights, larger than a start so that heads have something to say."""
+    """Return a model with random weights, larger than a start so that heads have something to say."""
 
     def call(rule="softmax", *, seed=0, sharp=4.0, reading=None, **spec):
         shape = ModelSpec(**{"layers": 2, "heads": 4, "width": 32, **spec})

@@ -12,8 +12,8 @@ from icl_lab import normalizers, tasks
 from icl_lab.analyses.attention import live
 from icl_lab.analyses.attention.live.export import Output, Weights
 from icl_lab.analyses.attention.live.graph import operators, pack, trace
-from icl_lab.evidence.archive import Archive
 from icl_lab.normalizers.softmax import Softmax
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from tests.cases import few

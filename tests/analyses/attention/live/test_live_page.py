@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def sharp():
-    """Makes scores of hardly trained models large, so that normalizers differ; returns what loads such a model."""
+    """Make scores of hardly trained models large, so that normalizers differ; return what loads such a model."""
     kept = {}
 
     def load(run, lab):

@@ -15,7 +15,7 @@ from icl_lab.analyses.attention import AttentionMaps, live, page
 from icl_lab.analyses.attention.live import payload
 from icl_lab.analyses.attention.maps import Reading
 from icl_lab.analyses.attention.prompt import Asked, Window
-from icl_lab.errors import UnknownName
+from icl_lab.base.errors import UnknownName
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import plain

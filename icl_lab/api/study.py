@@ -1,0 +1,106 @@
+"""A comparison, as Python and notebooks see it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from icl_lab.api import show
+from icl_lab.api.run import Run, Runs
+from icl_lab.base.errors import UnknownName
+from icl_lab.base.grid import frame_of
+from icl_lab.comparison import page
+from icl_lab.comparison import study as numbers
+from icl_lab.comparison.page import Picture, words
+from icl_lab.comparison.page.tables import summaries
+from icl_lab.comparison.sentences import sentence
+from icl_lab.execute.arguments import checked
+from icl_lab.execute.study import Made
+from icl_lab.figures import paper
+from icl_lab.runs.store import by_rule
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Study(show.Written):
+    """Normalizers against a baseline, paired over training seeds, and the folder that it was written to."""
+
+    made: Made
+    members: Sequence[Run]
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that are compared."""
+        return Runs(self.members)
+
+    @property
+    def numbers(self) -> numbers.PairedGrids:
+        """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
+        found: numbers.PairedGrids = self.made.found
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """Summary in one sentence."""
+        return sentence(self.numbers)
+
+    @checked
+    def table(self) -> pd.DataFrame:
+        """Means over seeds along the shift, and the declared summary: normalizers by it, then the references.
+
+        It is a table of pandas, which writes itself: ``to_latex``, ``to_csv``, ``to_parquet``, ``to_markdown``.
+        """
+        study, rows = self.numbers, []
+        axis = words.along(study)
+        line = {words.cell_words(study, cell[axis]): cell for cell in study.line(axis)}
+        for rule, summary in summaries(study).items():
+            means = {name: words.mean(study.values(rule, cell)) for name, cell in line.items()}
+            rows.append({"rule": rule, **means, "summary": summary})
+        for behind, values in study.behind(list(line.values())).items():
+            rows.append({"rule": behind, **dict(zip(line, values, strict=True))})
+        return frame_of(rows, columns=("rule", *line, "summary")).set_index("rule")
+
+    @checked
+    def effects(self) -> pd.DataFrame:
+        """Every normalizer against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
+        return frame_of(numbers.compare(self.numbers))
+
+    @property
+    def figures(self) -> list[str]:
+        """The names that ``figure`` takes."""
+        return list(self._pictures)
+
+    @checked
+    def figure(self, name: str, style: str = "screen", columns: int = 0) -> Figure:
+        """Draw a figure of the page, such as ``forest``, ``curves``, ``ratios`` or ``maps``.
+
+        ``style="paper"`` draws for print (see ``icl_lab.figures.paper``), over 1 or 2 ``columns``. Raises
+        ``UnknownName`` with those there are.
+        """
+        if name not in self._pictures:
+            raise UnknownName("figure of the comparison", name, self._pictures)
+        return paper.drawn(self._pictures[name].draw, style, columns)
+
+    @checked
+    def page(self) -> show.Page:
+        """Return the page of the comparison, which shows itself in a notebook."""
+        return show.Page(self.folder / "report.html")
+
+    def __repr__(self) -> str:
+        rules = ", ".join(self.numbers.grids)
+        return f"<comparison of {rules}, {self.numbers.seeds} seeds: {self.verdict}; {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        rows = [[str(rule), *(f"{value:.3g}" if value == value else "" for value in row)]
+                for rule, row in zip(table.index, table.to_numpy(), strict=True)]  # fmt: skip
+        return (
+            show.paragraph(self.verdict)
+            + show.table(["rule", *map(str, table.columns)], rows)
+            + show.paragraph(f"{self.folder / 'report.html'}")
+        )
+
+    @cached_property
+    def _pictures(self) -> dict[str, Picture]:
+        return page.pictures(self.numbers, page.facts_of(by_rule([run.stored for run in self.members])))

@@ -1,0 +1,195 @@
+"""Tables for elsewhere: LaTeX for a paper, Markdown, CSV, Parquet. With ``grid`` the only door to pandas."""
+
+import csv
+import io
+import lzma
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+import pandas as pd
+
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, LabError, UnknownName
+from icl_lab.base.grid import EXACT
+
+KINDS = ("latex", "markdown", "csv", "parquet")
+PRINTED = "table.md"  # in the folder of a study: what its command printed
+LATEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"},
+    **{"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\to$", "σ": r"$\sigma$"},
+    **{"|": r"\textbar{}", "…": r"\dots{}"},
+}
+# A number, alone or with others after it (an interval, a standard deviation), or a bare sign.
+NUMBERS = re.compile(r"[+-]?(inf|nan|\.?\d([\d\s.,%*±×()\[\]+-]|e[+-]?\d|sd )*)?")
+
+
+def csv_cell(cell: object) -> object:
+    """Return a cell, safe in a CSV file; spreadsheets execute formulas, so their beginnings are marked.
+
+    >>> csv_cell("=cmd()!A1"), csv_cell("-0.3"), csv_cell("-x"), csv_cell(-1)
+    ("'=cmd()!A1", '-0.3', "'-x", -1)
+    """
+    if not isinstance(cell, str):
+        return cell
+    text = md.printable(cell)
+    formula = text.startswith(("=", "+", "-", "@", "\t")) and not NUMBERS.fullmatch(text)
+    return f"'{text}" if formula else text
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Return rows as CSV."""
+    with io.StringIO() as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(csv_cell, columns))
+        writer.writerows([csv_cell(row.get(name, "")) for name in columns] for row in rows)
+        return file.getvalue()
+
+
+def encode(frame: pd.DataFrame, kind: str) -> bytes:
+    """Return a table as a file: ``latex`` (with the rules of booktabs), ``markdown``, ``csv`` or ``parquet``.
+
+    Cells that are bold or code in Markdown are so in LaTeX, and plain in CSV and Parquet, where columns of numbers are
+    numbers. Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
+    """
+    if kind not in KINDS:
+        raise UnknownName("kind of table", kind, KINDS)
+    if not isinstance(frame.index, pd.RangeIndex):  # names of rows
+        frame = frame.rename_axis(index=lambda name: name or "").reset_index()
+    if kind == "latex":
+        made = frame.map(_latex).rename(columns=_latex)
+        numeric = [all(map(_numeric, column)) for _, column in frame.items()]
+        align = "".join("r" if right else "l" for right in numeric)
+        return str(made.to_latex(index=False, escape=False, column_format=align)).encode()
+    if kind == "markdown":
+        return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
+    numbers = _numbers(frame)
+    if kind == "csv":
+        return typed(numbers.map(csv_cell).rename(columns=csv_cell), kind)
+    numbers.columns = pd.Index(_distinct(map(str, numbers.columns)))  # of which Parquet has no two alike
+    return typed(numbers, kind)
+
+
+def typed(frame: pd.DataFrame, kind: str) -> bytes:
+    """Return a table whose numbers are numbers as ``csv`` or ``parquet``.
+
+    Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
+    """
+    if kind == "csv":
+        return str(frame.to_csv(index=False, lineterminator="\n")).encode()
+    if kind != "parquet":
+        raise UnknownName("kind of table", kind, ("csv", "parquet"))
+    with io.BytesIO() as file:
+        try:
+            frame.to_parquet(file, index=False)
+        except ImportError:
+            reason = "Parquet needs pyarrow, which is not installed: pip install 'icl_lab[notebook]'"
+            raise LabError(reason) from None
+        return file.getvalue()
+
+
+def stored(place: Path) -> dict[str, Path]:
+    """Return the tables of a study's or a run's folder, or a single file, by name; ``table`` is the printed one.
+
+    Raises ``BadValue`` where there is none.
+    """
+    paths = sorted(place.iterdir()) if place.is_dir() else [place]
+    printed = [path for path in paths if path.name == PRINTED]
+    found = {"table": printed[0]} if printed else {}
+    found |= {path.name.partition(".")[0]: path for path in paths if re.search(r"\.csv(\.(xz|gz))?$", path.name)}
+    if not found:
+        raise BadValue(f"{place} holds no table: neither {PRINTED} nor a CSV file.")
+    return found
+
+
+def read(path: Path) -> list[pd.DataFrame]:
+    """Read a CSV file, packed or not, or all tables of a file of Markdown, whose cells are text."""
+    try:
+        if path.suffix == ".md":
+            return of_markdown(path.read_text(encoding="utf-8"))
+        return [pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False, **EXACT)]
+    except (ValueError, OSError, EOFError, lzma.LZMAError) as error:
+        raise BadValue(f"{path} cannot be read as a table: {error}.") from None
+
+
+def of_markdown(text: str) -> list[pd.DataFrame]:
+    """Return every table of a text, its cells as they stand there."""
+    lines, found = text.splitlines(), list[pd.DataFrame]()
+    while lines:
+        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
+        if len(rows) > 1 and set(rows[1]) <= set("|-: "):
+            found.append(pd.DataFrame([md.cells(row) for row in rows[2:]], columns=md.cells(rows[0])))
+        lines = lines[len(rows) or 1 :]
+    return found
+
+
+def _texts(frame: pd.DataFrame) -> list[list[str]]:
+    return [["" if pd.isna(cell) else _short(cell) for cell in row] for row in frame.itertuples(index=False)]
+
+
+def _short(cell: object) -> str:
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def _bare(cell: object) -> object:
+    """A cell without the marks of Markdown, its minus as programs write it."""
+    if not isinstance(cell, str):
+        return cell
+    return re.sub(r"^\*\*(.*)\*\*$", r"\1", cell).replace("`", "").replace("−", "-")
+
+
+def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column of numbers where all of its cells are such."""
+    bare = frame.map(_bare)
+    # By position: two columns may have one name.
+    columns = [
+        pd.to_numeric(column.map(lambda cell: None if cell in ("", "nan") else cell))
+        if all(map(_numeric, column))
+        else column
+        for _, column in bare.items()
+    ]
+    made = pd.concat(columns, axis=1) if columns else bare
+    made.columns = bare.columns
+    return made
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Names of columns, the second of one name with ``.1`` behind it, as pandas reads a CSV file."""
+    found = list[str]()
+    for name in names:
+        number = sum(other == name or re.fullmatch(rf"{re.escape(name)}\.\d+", other) is not None for other in found)
+        found.append(f"{name}.{number}" if number else name)
+    return found
+
+
+def _numeric(cell: object) -> bool:
+    if isinstance(cell, str):
+        return re.fullmatch(r"|-?\d+(\.\d*)?(e-?\d+)?|nan|-?inf", str(_bare(cell))) is not None
+    return isinstance(cell, int | float) or bool(pd.isna(cell))  # type: ignore[call-overload]
+
+
+def in_latex(text: str) -> str:
+    r"""Return a text as LaTeX: code between backticks, and the letters that it reads as commands.
+
+    >>> in_latex("`a_b`, 12 %")
+    '\\texttt{a\\_b}, 12 \\%'
+    """
+    parts = ["".join(LATEX.get(letter, letter) for letter in part) for part in text.split("`")]
+    odd = len(parts) % 2 == 0  # a backtick that nothing closes is one
+    return "`".join(parts) if odd else "".join(rf"\texttt{{{p}}}" if n % 2 else p for n, p in enumerate(parts))
+
+
+def _latex(cell: object) -> str:
+    """A cell as LaTeX: bold, code, powers of ten and the letters that it reads as commands."""
+    if not isinstance(cell, str):
+        return "" if pd.isna(cell) else _latex(_short(cell))  # type: ignore[call-overload]
+    bold = re.fullmatch(r"\*\*(.*)\*\*", cell)
+    bare = bold[1] if bold else cell
+    power = re.fullmatch(r"([−-]?)([\d.]+)e([−+-]?)0*(\d+)", bare)
+    if power:
+        text = f"${'-' if power[1] else ''}{power[2]}\\times10^{{{'-' if power[3] in ('−', '-') else ''}{power[4]}}}$"
+    else:
+        text = in_latex(bare)
+    return rf"\textbf{{{text}}}" if bold else text

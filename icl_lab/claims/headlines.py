@@ -1,0 +1,36 @@
+"""Claims that the findings open with: those that the papers' titles rest on, and our controls of them."""
+
+from collections.abc import Sequence
+
+from icl_lab.base.errors import UnknownName
+from icl_lab.claims.ledger import Finding, strongest
+
+# Experiment and statement of each, in the order in which they are shown; the README shows the first six.
+HEADLINES: tuple[tuple[str, str], ...] = (
+    ("ssa-table1", "SSA errs less than softmax far from training"),
+    ("boundary-bound", "SSA's bound leaves the same error as softmax's: the floors are equal far from training"),
+    ("ssmax-figure6", "SSMax finds more needles than softmax far beyond the training length"),
+    ("text-ssmax-figure5", "Swapped in after training, SSMax has a lower loss beyond it"),
+    ("text-lssa-table4", "LSSA has a lower loss than softmax at 2 to 8 training lengths"),
+    ("poster-task3", "SSMax finds more letters than softmax at eight times the training length"),
+    ("ssa-table1", "SSA errs less than softmax in training conditions too"),
+    ("ssa-figure1", "Softmax has boundary values: its answers to 9x and 10x stop below those of least squares"),
+    ("ssa-table1", "Far from training a softmax model is better than three nearest neighbours"),
+    ("ssa-table5", "SSA suffers less than softmax from a deviant input"),
+    ("saturation-norm-in", "With a norm after the read-in a large query turns fewer of softmax's answers wrong"),
+    ("ssmax-figure2", "A logarithm of n explains the learned factor better than n itself"),
+    ("lssa-reweight", "Re-weighting softmax with p = 3, without training, finds more needles far out"),
+    ("text-recency", "Beyond the training length stick-breaking attention has a lower loss than softmax"),
+)
+
+
+def chosen(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the headline claims, each at the largest scale that decides it.
+
+    Raises ``UnknownName`` where an experiment no longer makes a claim that is named here.
+    """
+    found = {(each.experiment, each.claim): each for each in strongest(findings)}
+    for name, statement in HEADLINES:
+        if (name, statement) not in found:
+            raise UnknownName(f"claim of {name}", statement, [text for of, text in found if of == name])
+    return [found[key] for key in HEADLINES]

@@ -1,0 +1,90 @@
+"""The plan of runs: every name resolved and checked before the first run begins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from icl_lab import normalizers, tasks
+from icl_lab.base.errors import BadValue, UnknownName
+from icl_lab.execute.where import Where
+from icl_lab.runs import command, environment, presets
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import check_swap, resolve
+from icl_lab.runs.store import Store
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Normalizers on a task at a preset, from some training seeds; with ``swap`` also tested with that one in them.
+
+    ``settings`` are those of ``--set``, and ``draws=paper`` for the published test set.
+    """
+
+    task: str
+    attns: Sequence[str]
+    preset: str = "lite"
+    settings: Sequence[str] = ()
+    seeds: Sequence[int] = (0,)
+    swap: str = ""
+
+    @property
+    def draws(self) -> str:
+        """Test set: ours, or the published one."""
+        return next((text.partition("=")[2] for text in reversed(self.settings) if _of_draws(text)), "ours")
+
+    @property
+    def changes(self) -> list[str]:
+        """Settings of the specification."""
+        return [text for text in self.settings if not _of_draws(text)]
+
+    def runs(self, store: Store) -> list[Run]:
+        """Return the runs in a store, there or not.
+
+        Raises ``LabError`` on names that are unknown or do not fit; it names the import of a stored run that had them.
+        """
+        if not self.attns:
+            raise BadValue("no normalizer is named.")
+        more = self.preset, self.changes, self.draws
+        try:
+            # The other normalizer must fit the model as well, and is called by its one spelling.
+            tests = ["", resolve(self.task, self.swap, *more).attn] if self.swap else [""]
+            specs = {spec.hash: spec for spec in (resolve(self.task, attn, *more) for attn in self.attns)}
+        except UnknownName as error:
+            raise environment.explain_missing(error, store.root) from None
+        for spec in specs.values():
+            check_swap(spec, self.swap)
+        return [store.run(spec, seed, rule) for spec in specs.values() for seed in self.seeds for rule in tests]
+
+    def command(self, verb: str, where: Where, **more: str | bool | Sequence[str]) -> str:
+        """Return the command line that does the same."""
+        draws = "" if self.draws == "ours" else self.draws
+        said = {"swap": self.swap, "draws": draws, **more, "force": where.force}
+        seeds = max(self.seeds) + 1
+        if verb in ("sweep", "train") and len(self.seeds) == 1 and seeds > 1:
+            seeds, said = 1, {"seed": str(self.seeds[0]), **said}
+        return command.trains(verb, self.task, self.attns, self.preset, self.changes, seeds, where.root, **said)
+
+
+def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
+    """Return the stored run of that name; without a hash that of the preset as it is, or the only other one there is.
+
+    Raises ``UnknownName`` with the stored names.
+    """
+    preset, _, digits = size.partition("-")
+    presets.named(preset)
+    asked = (tasks.pinned(task), normalizers.canonical(attn), preset, seed)
+    there = [
+        run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset, run.seed) == asked
+    ]
+    chosen = digits or resolve(task, attn, preset).hash
+    found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
+    if not found:
+        known = {run.spec.name for run in lab.store.runs(lab.say)}
+        same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}
+        near = same or {each for each in known if each.startswith(f"{asked[0]}/")} or known
+        raise UnknownName("stored run", f"{task}/{attn}/{size}, seed {seed}", near)
+    return found[0]
+
+
+def _of_draws(setting: str) -> bool:
+    return setting.partition("=")[0].strip() == "draws"

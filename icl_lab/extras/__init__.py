@@ -1,0 +1,1 @@
+"""Abilities that nothing below imports: language models, prompted models, the site, bench."""

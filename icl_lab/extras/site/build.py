@@ -1,0 +1,225 @@
+"""The whole site: every page and file by its path. Nothing is written here."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any
+
+import icl_lab
+from icl_lab import tasks
+from icl_lab.base.option_values import in_words
+from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
+from icl_lab.extras.site.claims import Claims, Entry
+from icl_lab.extras.site.names import address, script
+from icl_lab.extras.site.specifications import Grids, Specification
+from icl_lab.extras.site.studies import MOST_ROWS, StudyPage
+from icl_lab.runs import environment
+from icl_lab.runs.store import Store
+
+Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
+PAGES = (("index.html", "Overview"), ("findings.html", "Claims"))
+BOUNDARY = Path(icl_lab.__file__).parents[1] / "docs" / "boundary.md"  # not there where only the package is installed
+LEAGUE = "league-"
+WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
+ENV = ("device", "threads", "seconds", "commit")  # keys of a run's environment that are shown
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Contents of a site."""
+
+    results: Path
+    specifications: Sequence[Specification]
+    damages: Sequence[str]
+    studies: Sequence[StudyPage]
+    claims: Claims
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        files: Path,
+        tick: Tick = silent,
+        judge: Callable[[Store, Path, Tick, Grids], Claims] | None = None,
+    ) -> "Stock":
+        """Read a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
+        roots = {"own": store.root}
+        if store.archive is not None:
+            roots["evidence"] = store.archive.root.parent
+        grids: Grids = {}
+        specs, damages = specifications.every(store, tick, grids)
+        found = list(studies.every(roots, files))
+        return cls(store.root, specs, damages, found, (judge or claims.judged)(store, files, tick, grids))
+
+    @property
+    def damaged(self) -> int:
+        """Number of damaged runs and studies."""
+        seeds = sum(bool(seed.damage) for spec in self.specifications for seed in spec.seeds)
+        return seeds + sum(bool(study.damage) for study in self.studies) + len(self.damages)
+
+    @property
+    def runs(self) -> int:
+        """Number of runs, those of other normalizers in trained models among them."""
+        return sum(len(spec.seeds) for spec in self.specifications)
+
+    @cached_property
+    def by_hash(self) -> Mapping[tuple[str, str], Specification]:
+        """The specifications as verdicts and studies name them: by hash and the normalizer put in."""
+        return {(spec.spec, spec.swap): spec for spec in self.specifications}
+
+    def claims_of(self, study: StudyPage) -> list[Entry]:
+        """Return the claims that are read from a study."""
+        name = study.place.rpartition("/")[2]
+        here = (each for each in self.claims.all if (each.found.experiment, each.found.preset) == study.asked)
+        return [each for each in here if each.found.study == name]
+
+    def used(self, spec: Specification) -> list[tuple[str, str]]:
+        """Return (title, page) of the experiments and studies that a specification is in."""
+        return self._used.get((spec.spec, spec.swap), [])
+
+    @cached_property
+    def _used(self) -> Mapping[tuple[str, str], list[tuple[str, str]]]:
+        found = defaultdict[tuple[str, str], dict[tuple[str, str], None]](dict)
+        for each in self.claims.all:
+            for training in each.trainings:
+                found[training][each.made.title, f"experiments/{address(each.found.experiment)}.html"] = None
+        for study in self.studies:
+            for run in study.record.runs if study.record else ():
+                found[run.spec, run.swap][study.title, f"studies/{study.id}.html"] = None
+        return {key: list(pages) for key, pages in found.items()}
+
+
+def build(stock: Stock, tick: Tick = silent) -> Site:
+    """Return the site."""
+    boundary = BOUNDARY.read_text() if BOUNDARY.exists() else ""
+    shown = [*PAGES, *([("boundary.html", "The boundary")] if boundary else [])]
+    common = {"pages": shown, "origin": environment.origin()}
+    site: Site = dict(_assets())
+    listed = overview.rows(stock.claims, stock.studies, stock.specifications, stock.damages)
+    site["index.html"] = pages.render(
+        "index.html",
+        root="",
+        here="index.html",
+        results=stock.results,
+        first=next(iter(tasks.names()), "TASK"),
+        rows=listed,
+        columns=overview.COLUMNS,
+        filters=overview.filters(listed),
+        claims=stock.claims,
+        leagues=_leagues(stock.studies),
+        boundary=document.title(boundary),
+        **common,
+    )
+    site["findings.html"] = pages.render(
+        "findings.html",
+        root="",
+        here="findings.html",
+        claims=stock.claims,
+        verdicts=sorted({each.found.direction_words for each in stock.claims.all}),
+        **common,
+    )
+    if boundary:
+        text = document.html(boundary)
+        site["boundary.html"] = pages.render(
+            "document.html", root="", here="boundary.html", title=document.title(boundary), text=text, **common
+        )
+        site |= {name: BOUNDARY.parent / name for name in document.pictures(boundary)}
+    for name, entries in stock.claims.by("experiment").items():
+        site |= _experiment(name, entries, stock, common)
+    for study in stock.studies:
+        site |= _study(study, stock, common)
+    for spec in counted(stock.specifications, "drawing pages", tick):
+        site |= _specification(spec, stock, common)
+    return site
+
+
+def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
+    """The tables of ranks that the first page shows."""
+    leagues = [study for study in chosen if study.place.startswith(LEAGUE)]
+    return [
+        (study, [part for part in study.sections if part.table.head and part.title.startswith("Mean rank")])
+        for study in leagues
+    ]
+
+
+def _experiment(name: str, entries: Sequence[Entry], stock: Stock, common: Mapping[str, Any]) -> Site:
+    compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
+    by_preset: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_preset.setdefault(entry.found.preset, []).append(entry)
+    beside = [study for study in stock.studies if study.asked[0] == name]
+    page = pages.render(
+        "experiment.html",
+        root="../",
+        here="",
+        name=name,
+        made=entries[0].made,
+        scales=[(preset, here, compared.get(preset)) for preset, here in by_preset.items()],
+        known=stock.by_hash,
+        study_of={study.place.rpartition("/")[2]: study for study in beside},
+        beside=beside,
+        drawn=[each for each in compared.values() if each.drawn],
+        **common,
+    )
+    site: Site = {f"experiments/{address(name)}.html": page}
+    for each in compared.values():
+        if each.drawn:
+            site[f"data/{each.id}.js"] = script("comparison", each.id, each.data)
+    return site
+
+
+def _specification(spec: Specification, stock: Stock, common: Mapping[str, Any]) -> Site:
+    site: Site = {}
+    if "axes" in spec.data or "history" in spec.data:
+        site[f"data/{spec.id}.js"] = script("run", spec.id, spec.data)
+    site[f"runs/{spec.id}.html"] = pages.render(
+        "specification.html",
+        root="../",
+        here="",
+        spec=spec,
+        words=WORDS,
+        used=stock.used(spec),
+        env=[name for name in ENV if any(name in seed.env for seed in spec.seeds)],
+        **common,
+    )
+    return site
+
+
+def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
+    beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
+    record, groups = study.record, dict[tuple[str, str, str, str, str], list[int]]()
+    for run in record.runs if record else ():
+        groups.setdefault((run.label, run.task, run.preset, run.spec, run.swap), []).append(run.seed)
+    here = [each for each in stock.claims.all if each.found.experiment == study.asked[0]]
+    setup = [("kind", study.kind)]
+    if record is not None:
+        setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]
+        setup += [(name, in_words(value)) for name, value in record.options.items() if value not in ("", [], None)]
+    page = pages.render(
+        "study.html",
+        root="../",
+        here="",
+        study=study,
+        entries=stock.claims_of(study),
+        beside=beside,
+        experiment=next((each.page.partition("#")[0] for each in here), ""),
+        groups=groups,
+        known=stock.by_hash,
+        setup=setup,
+        most=MOST_ROWS,
+        **common,
+    )
+    return {f"studies/{study.id}.html": page, **{f"files/{study.id}/{each.name}": each.source for each in study.files}}
+
+
+def _assets() -> Site:
+    """Scripts, styles and libraries, as in the package."""
+    found: Site = {}
+    for folder in ("assets", "vendor"):
+        for file in sorted(package_files("icl_lab.extras.site").joinpath(folder).iterdir(), key=lambda each: each.name):
+            found[f"{folder}/{file.name}"] = file.read_bytes()
+    return found

@@ -1,0 +1,116 @@
+"""Tables of an experiment's variants against its baseline, cell by cell along one axis, with intervals over seeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue
+from icl_lab.claims.finished import Finished
+from icl_lab.comparison.statistics import Effect
+from icl_lab.comparison.study import PairedGrids
+from icl_lab.extras.site.names import address
+from icl_lab.figures.base import short
+from icl_lab.runs import summary
+
+MOST_CURVES = 8  # beyond, curves with bands hide each other, and only the table is readable
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Variants of an experiment at one scale and its baseline: one row per cell of ``axis``, one column each."""
+
+    experiment: str
+    preset: str
+    baseline: str
+    metric: str
+    ratio: bool
+    axis: str
+    places: Sequence[float]
+    errors: Sequence[float]  # of the baseline, mean over seeds
+    seeds: int  # of the baseline
+    columns: Sequence[tuple[str, int, Sequence[Effect]]]  # a variant, its seeds, an effect a cell
+
+    @property
+    def id(self) -> str:
+        """The name of its data."""
+        return address(f"comparison {self.experiment} {self.preset}")
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The table in words."""
+        return [
+            [f"{place:g}", short(error), *(self._words(effects[row]) for _, _, effects in self.columns)]
+            for row, (place, error) in enumerate(zip(self.places, self.errors, strict=True))
+        ]
+
+    @property
+    def drawn(self) -> bool:
+        """True where curves are drawn in addition to the table."""
+        return len(self.places) > 1 and len(self.columns) <= MOST_CURVES
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Curves with their intervals, as the page draws them."""
+        lines = [
+            {
+                "label": name,
+                "y": self._told([effect.effect for effect in effects]),
+                "low": self._told([effect.low for effect in effects]),
+                "high": self._told([effect.high for effect in effects]),
+            }
+            for name, _, effects in self.columns
+        ]
+        return {
+            "x": list(self.places),
+            "axis": self.axis,
+            "ratio": self.ratio,
+            "baseline": self.baseline,
+            "lines": lines,
+        }
+
+    def _told(self, values: Sequence[float]) -> list[float | None]:
+        back = [math.exp(min(value, 700.0)) if self.ratio else value for value in values]
+        return [float(f"{value:.4g}") if math.isfinite(value) else None for value in back]
+
+    def _words(self, effect: Effect) -> str:
+        return md.interval(*(effect.ratio if self.ratio else (effect.effect, effect.low, effect.high)))
+
+
+def against_baseline(name: str, finished: Finished, preset: str) -> Comparison | None:
+    """Compare each variant with the baseline over the seeds that both have; None where the baseline is alone."""
+    made, task = finished.experiment, finished.task
+    own, axis = finished.seeds(made.baseline), finished.task.line_axis
+    first, columns = list[PairedGrids](), []
+    for variant in made.variants:
+        seeds = sorted(own & finished.seeds(variant.name))
+        if variant.name == made.baseline or not seeds:
+            continue
+        grids = {of: [finished.measured(of, seed)[0] for seed in seeds] for of in (made.baseline, variant.name)}
+        try:
+            study = PairedGrids(task, grids, made.baseline, summary.training_cell(task, finished.spec(made.baseline)))
+            line = study.line(axis)
+            if first and line != first[0].line(axis):
+                continue  # it was tested in other cells than the variants before
+            columns.append((variant.name, len(seeds), [study.versus(variant.name, made.baseline, at) for at in line]))
+            first.append(study)
+        except (BadValue, KeyError):  # tested in other cells than the baseline, or with a gap: there is no pair
+            continue
+    if not columns or not first[0].line(axis):
+        return None
+    whole = max(first, key=lambda study: study.seeds)
+    line = whole.line(axis)
+    return Comparison(
+        experiment=name,
+        preset=preset,
+        baseline=made.baseline,
+        metric=task.metric_label(task.headline),
+        ratio=whole.scale == "log-ratio",
+        axis=task.axis_label(axis).words,
+        places=[cell[axis] for cell in line],
+        errors=[fmean(whole.values(made.baseline, cell)) for cell in line],
+        seeds=whole.seeds,
+        columns=columns,
+    )

@@ -1,1 +1,0 @@
-"""Runs, comparisons and answers as notebooks show them."""

@@ -1,1 +1,0 @@
-"""Parts by name: registries of normalizers, tasks and analyses, their options, and parts from outside."""

@@ -1,0 +1,383 @@
+"""What keeps a claim from being judged, and what one more seed of it costs."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from icl_lab.base.grid import Grid
+from icl_lab.claims import cost, experiment, judge, quantities
+from icl_lab.claims.finished import Finished, unlearned, unlearned_counts
+from icl_lab.claims.schema import Claim, Quantity
+from icl_lab.comparison.statistics import evaluation, resampled
+from icl_lab.comparison.verdict import Direction, State
+from icl_lab.pipeline import sweep
+from icl_lab.runs import estimate
+from icl_lab.runs.store import Store
+from tests.claims.test_experiments import SMALL
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch):
+    """The small experiment; ``errors`` says what its variants err in training conditions, beside a reference of 2."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    made = Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
+    made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
+
+    def errors_in_distribution(of, seed):
+        return {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0}
+
+    monkeypatch.setattr(made, "errors_in_distribution", errors_in_distribution)
+    return made
+
+
+def claim(left, right, sigma, **fields):
+    sides = (Quantity(of, {"sigma_f": [sigma]}) for of in (left, right))
+    return Claim(statement="s", where="w", left=next(sides), is_="below", right=next(sides), **fields)
+
+
+def test_models_near_a_trivial_answer_are_not_judged_far_out(finished):
+    told = unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2])
+    assert told.startswith("wide has not learned its task: in training conditions it errs 0.3 times as much")
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
+    assert unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+
+
+def test_unlearned_seeds_are_counted_with_the_verdict(finished):
+    told = "tested models that have not learned: "
+    both = unlearned_counts(finished, claim("softmax", "wide", 1.0), [0, 1, 2])
+    assert both == told + "1 of 3 of softmax, 2 of 3 of wide"
+    assert unlearned_counts(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == told + "1 of 3 of softmax"
+    assert unlearned_counts(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    finished.errors["softmax"][1] = math.nan
+    assert unlearned_counts(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
+
+
+def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
+    """Of the first three the median has learned, of all five it has not; seed 3 is no seed of both sides."""
+    finished.errors["softmax"] += [0.1, 1.9, 1.9]
+    errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
+    source = quantities.Evidence(
+        read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
+        seeds=[*errors],
+        scale="log-ratio",
+    )
+    monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
+    about = claim("softmax", "softmax", 10.0)
+    about.right.cells["sigma_f"] = [40.0]
+    finished.experiment = replace(finished.experiment, claims=[about])
+    monkeypatch.setattr(judge, "_no_better", lambda *_: "")
+    found = judge.findings(finished)[0]
+    assert (found.state, found.seeds) == (State.NOT_LEARNED, (2, 0, 1, 4, 5))
+    source.seeds[:] = source.seeds[:3]
+    found = judge.findings(finished)[0]
+    assert (found.direction, found.seeds) == (Direction.BELOW, (2, 0, 1))
+
+
+def grid_of(cells):
+    """A grid of the headline: (predictor, sigma_f) -> error."""
+    here = {"sigma_x": 1.0, "length": 12, "metric": "mse-code", "stderr": 0.0, "count": 9}
+    rows = [{"attn": name, "sigma_f": sigma, "value": value, **here} for (name, sigma), value in cells.items()]
+    return Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec="0", seed=0)
+
+
+@pytest.mark.parametrize(("wide", "reason"), [(60.0, "neither side does better than the reference zero"), (50.0, "")])
+def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, reason):
+    """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
+    values = {"softmax": 90.0, "wide": wide}
+    finished.errors["wide"] = [0.1] * 3
+    source = quantities.Evidence(
+        read=lambda side, metric, seed: math.log(values[side.of] + 0.01 * seed), seeds=[0, 1, 2], scale="log-ratio"
+    )
+    monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
+    grid = grid_of({("reference:zero", 10.0): 60.0})
+    monkeypatch.setattr(type(finished), "measured", lambda self, of, seed: (grid, None))
+    finished.experiment = replace(finished.experiment, claims=[claim("wide", "softmax", 10.0)])
+    (found,) = judge.findings(finished)
+    assert (found.state, found.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
+
+
+@pytest.mark.parametrize(
+    ("unigram", "reason"), [(5.0, "neither side does better than the reference unigram"), (9.0, "")]
+)
+def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigram, reason):
+    made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")
+    finished = Finished(made, Store(tmp_path), "lite")
+    values = {"lssa": 5.5, "softmax": 6.0, "reference:unigram": unigram}
+    source = quantities.Evidence(
+        read=lambda side, metric, seed: values[side.of] + 0.01 * seed * (side.of == "lssa"),
+        seeds=[0, 1, 2],
+        scale="difference",
+    )
+    monkeypatch.setattr(quantities, "source", lambda *_: source)
+    found = judge.findings(finished, found=object())
+    told = next(f for c, f in zip(made.claims, found, strict=True) if {c.left.of, c.right.of} == {"lssa", "softmax"})
+    assert (told.state, told.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
+
+
+def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
+    """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
+    plain = finished.errors_in_distribution
+    monkeypatch.setattr(finished, "errors_in_distribution", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
+    finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
+    assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
+
+
+def test_training_conditions_are_judged_always(finished):
+    assert unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
+
+
+def test_needle_heads_are_judged_only_of_models_that_find(monkeypatch, tmp_path):
+    """Prompts are eight training lengths long though no cell says so; at the length of training all are judged."""
+    files = Path(__file__).parents[2] / "experiments"
+    made = Finished(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
+    errors = {"softmax": 0.0, "ssmax": 0.9}
+    monkeypatch.setattr(made, "errors_in_distribution", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
+    (about,) = made.experiment.claims
+    assert unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
+    errors["ssmax"] = 0.1
+    assert unlearned(made, about, [0, 1, 2]) == ""
+    errors["ssmax"] = 0.9
+    within = made.specs["softmax"].train.longest
+    made.experiment = replace(made.experiment, options={"length": within})
+    assert unlearned(made, about, [0, 1, 2]) == ""
+
+
+def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
+    monkeypatch.undo()
+    assert finished.errors_in_distribution("softmax", 0) == {}
+    far = claim("softmax", "reference:zero", 10.0)
+    assert unlearned(finished, far, [0, 1, 2]) == ""
+    told = "not known whether 'softmax' learned the task: not tested"
+    assert unlearned_counts(finished, far, [0, 1, 2]) == told
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
+        "'softmax'", "'softmax' and 'wide'"
+    )
+    assert unlearned_counts(finished, far, []) == ""
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
+
+
+def test_without_trivial_answers_learning_is_not_asked(finished, monkeypatch):
+    """No test would tell."""
+    monkeypatch.undo()
+    far = claim("softmax", "wide", 10.0)
+    assert unlearned_counts(finished, far, [0]) != ""
+    monkeypatch.setattr(type(finished.task), "trivial", ())
+    assert unlearned_counts(finished, far, [0]) == ""
+
+
+def test_normalizers_without_a_model_have_nothing_to_learn(tmp_path):
+    files = Path(__file__).parents[2] / "experiments"
+    made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")
+    assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
+
+
+@pytest.mark.slow
+def test_without_training_conditions_nothing_is_learned(finished, monkeypatch, tiny, lab):
+    monkeypatch.undo()
+    finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
+    finished.store = lab.store
+    sweep(shifted, 0, lab)
+    assert finished.errors_in_distribution("softmax", 0) == {}
+    far = claim("softmax", "softmax", 10.0)
+    assert unlearned(finished, far, [0]) == ""
+    told = "not known whether 'softmax' learned the task: trained at sigma_x=3, tested at 1, 10"
+    assert unlearned_counts(finished, far, [0]) == told
+
+
+@pytest.mark.slow
+def test_learning_is_asked_with_the_trained_positions(finished, monkeypatch, tiny, lab):
+    monkeypatch.undo()
+    rotary = ("model.positions=rotary", "test.axes.sigma_f=1,10")
+    plain = tiny("linear", "softmax", *rotary)
+    finished.specs["softmax"] = raised = tiny("linear", "softmax", *rotary, "model.rope_theta=500000")
+    finished.store = lab.store
+    cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
+    far = sweep(raised, 0, lab).at(**cell)
+    assert finished.errors_in_distribution("softmax", 0)["softmax"] == far  # all that is known
+    near = sweep(plain, 0, lab).at(**cell)
+    assert near != far
+    assert finished.errors_in_distribution("softmax", 0)["softmax"] == near
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Tests take no time."""
+    monkeypatch.setattr(cost.Costs, "test", lambda self, spec: 0.0)
+
+
+def of_a_seed(finished, left, right):
+    return cost.Costs(finished.store, "smoke").seed(finished, claim(left, right, 10.0))
+
+
+def test_a_training_that_both_sides_share_counts_once(finished, monkeypatch, free):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": 7.0}[spec.attn])
+    assert of_a_seed(finished, "softmax", "softmax") == 10
+    assert of_a_seed(finished, "softmax", "wide") == 17
+    assert of_a_seed(finished, "reference:zero", "wide") == 17  # read beside the baseline
+
+
+def test_a_training_that_two_sides_test_differently_counts_once(finished, monkeypatch, free):
+    ours = finished.specs["softmax"]
+    finished.specs["wide"] = replace(ours, test=replace(ours.test, prompts=32))
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0 if spec.test.prompts == 32 else math.nan)
+    assert of_a_seed(finished, "softmax", "wide") == 10
+    finished.store.run(finished.specs["wide"], 0).begin()
+    assert of_a_seed(finished, "wide", "softmax") == 10
+
+
+def test_untrained_work_is_estimated_at_the_pace_of_its_scale(finished, monkeypatch, free):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
+    monkeypatch.setattr(estimate, "training_operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
+    assert math.isnan(of_a_seed(finished, "softmax", "wide"))
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 3.0)
+    assert of_a_seed(finished, "softmax", "wide") == 10 + 20 * 3
+
+
+def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
+    asked = []
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: asked.append(spec.attn) or math.nan)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: asked.append("pace") or 1.0)
+    costs = cost.Costs(finished.store, "smoke")
+    for _ in range(2):
+        assert costs.seed(finished, claim("softmax", "wide", 10.0)) > 0
+    assert asked == ["softmax", "pace", "ssa"]
+
+
+def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
+    monkeypatch.setattr(estimate, "training_operations", lambda spec: 2.0)
+    assert math.isnan(cost.pace(store, "smoke", "linear"))
+    for seed in range(4):
+        store.run(tiny("linear"), seed).begin()
+    assert cost.pace(store, "smoke", "linear") == 4
+    assert math.isnan(cost.pace(store, "nano", "linear"))
+
+
+def test_the_pace_of_a_task_looks_at_no_other_task(tiny, tmp_path, monkeypatch):
+    store, read = Store(tmp_path), []
+    monkeypatch.setattr(cost, "_taken", lambda run, spec: read.append(spec.task) or 6.0)
+    for task in ("linear", "every"):
+        store.run(tiny(task), 0).begin()
+    cost.pace(store, "smoke", "linear")
+    assert read == ["linear"]
+
+
+def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
+    spec, store = tiny(), Store(tmp_path)
+    envs = {
+        0: {"seconds": 30.0, "steps_timed": 30},  # resumed at half: 60 for all 60 steps
+        1: {"seconds": 100.0, "steps_timed": 60},
+        2: {"seconds": 40.0, "steps_timed": 2},  # resumed at the end: mostly starting up
+        3: {"seconds": 80.0, "steps_timed": 60, "stacked": 2},
+    }
+    for seed in envs:
+        run = store.run(spec, seed)
+        run.begin()
+        (run.folder / "model.safetensors").touch()
+    monkeypatch.setattr(type(run), "trained", property(lambda self: True))
+    monkeypatch.setattr(type(run), "env", lambda self: envs[self.seed])
+    assert cost.of_run(store, spec) == 60  # the median of 60, 100 and 40
+
+
+def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 0.5)
+    monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
+    assert of_a_seed(finished, "softmax", "softmax") == 10 + 2
+    assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
+    finished.specs["wide"] = finished.specs["softmax"]
+    plain, wide = finished.experiment.variants
+    finished.experiment = replace(finished.experiment, variants=[plain, replace(wide, attn="softmax", swap="ssa")])
+    assert of_a_seed(finished, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
+
+
+def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
+    """It reads no grid: whether they have learned is known from there alone."""
+    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
+    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 0.5)
+    monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
+    finished.experiment = replace(finished.experiment, analysis="deviant", options={})
+    assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
+    ungated = [replace(each, ungated="it is about those") for each in finished.experiment.claims]
+    whole, finished.experiment = finished.experiment, replace(finished.experiment, claims=ungated)
+    assert of_a_seed(finished, "softmax", "wide") == 20
+    finished.specs["wide"] = finished.specs["softmax"]
+    plain, wide = whole.variants
+    finished.experiment = replace(whole, variants=[plain, replace(wide, attn="softmax", swap="ssa")])
+    assert of_a_seed(finished, "softmax", "wide") == 10 + 2
+
+
+class Told:
+    """An analysis that found these rates, by side and seed, and on resampled prompts, where that is ``kept``."""
+
+    def __init__(self, rates, kept=()):
+        self.rates, self.kept = rates, kept or {}
+
+    def seeds(self, found):
+        return [0, 1, 2]
+
+    def value(self, found, of, cells, metric, seed):
+        return self.rates[of][seed]
+
+    def on_resamples(self, found, of, cells, metric, seed):
+        return self.kept.get((of, seed))
+
+    def prompts_error(self, found, of, cells, metric, seed):
+        return {"a": (0.1, 0.3, 0.5), "b": (0.2, 0.2, math.nan)}[of][seed]
+
+
+@pytest.mark.parametrize(
+    ("left", "scale", "step"),
+    [
+        ([1.0, 1.0, 1.0], "difference", 4 / 512),  # a quarter of the prompts, one of these
+        ([1.0, 1.0, 0.9], "difference", 0.0),  # the seeds tell their own deviation
+        ([1.0, 1.0, 1.0], "log-ratio", 0.0),
+    ],
+)
+def test_rates_alike_in_every_seed_are_known_to_a_prompt(left, scale, step):
+    claim = Claim(statement="s", where="w", left=Quantity("a"), is_="above", right=Quantity("b"))
+    told = Told({"a": left, "b": [0.0, 0.0, 0.0]})
+    assert quantities.from_analysis(told, object(), claim, scale, 512).resolution == step
+    assert quantities.from_analysis(told, None, claim, scale, 512).resolution in (0.0, step)
+    assert quantities.from_analysis(told, object(), claim, scale, 0).resolution == 0.0  # no prompts, no rates
+
+
+@pytest.mark.parametrize("scale", ["difference", "log-ratio"])
+def test_analyses_depend_on_their_prompts_as_grids_do(scale):
+    """Where they can be resampled, the noise is that of a paired bootstrap over the prompts."""
+    claim = Claim(statement="s", where="w", left=Quantity("a"), is_="below", right=Quantity("b"))
+    parts = np.random.default_rng(0).exponential(size=(2, 3, 40))
+    means = resampled(parts, seed=0)
+    drawn = np.log(means) if scale == "log-ratio" else means
+    kept = {(of, seed): drawn[:, side, seed] for side, of in enumerate("ab") for seed in range(3)}
+    told = Told({of: parts[side].mean(1) for side, of in enumerate("ab")}, kept)
+
+    def noise(seeds):
+        return quantities.from_analysis(told, object(), claim, scale, 40).noise(seeds)
+
+    for seeds in (2, 3):
+        by_hand = evaluation((drawn[:, 0, :seeds] - drawn[:, 1, :seeds]).mean(axis=1), scale)
+        ends = by_hand.effect, by_hand.low, by_hand.high
+        assert (noise(seeds).effect, noise(seeds).low, noise(seeds).high) == pytest.approx(ends)
+    of_two = noise(2)
+    del kept["b", 2]  # of a seed from before they were kept
+    assert noise(3) == of_two
+    kept["b", 2] = drawn[:, 1, 2]
+    del kept["a", 0], kept["b", 1]
+    assert noise(1) == noise(2) == noise(3)  # a later seed tells it where the look has none that does
+    assert noise(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
+    led = quantities.from_analysis(told, object(), claim, scale, 40, left_out=[2])  # and one that led to the claim
+    assert (led.seeds, led.left_out) == ([0, 1], [2])
+    assert led.noise(2) == noise(3)
+    kept.clear()
+    assert noise(3) is None
+    most = quantities.from_analysis(told, object(), claim, scale, 40).bound
+    assert most(2).high == -most(2).low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
+    assert most(3) is None  # of the third seed one side is not told

@@ -1,0 +1,123 @@
+"""Registration of claims: since which commit a claim is what it is, and which seeds came before it."""
+
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from icl_lab.base.errors import RunFailed
+from icl_lab.claims import experiment, registration
+
+CLAIM = """
+[[claims]]
+statement = "{statement}"
+where = "w"
+left = {{ of = "ssa", cells = {{ sigma_f = [{cells}] }} }}
+is = "{relation}"
+right = {{ of = "softmax" }}
+"""
+FILE = """title = "t"
+paper = "p"
+task = "linear"
+baseline = "softmax"
+conditions = "c"
+
+[[variants]]
+name = "softmax"
+attn = "softmax"
+
+[[variants]]
+name = "ssa"
+attn = "ssa"
+"""
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository of git with one experiment file; returns what commits a version of it, one a day."""
+    files, days = tmp_path / "experiments", []
+    files.mkdir()
+
+    def git(*words, **env):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True, env=env or None)
+
+    def commit(*claims):
+        text = FILE + "".join(CLAIM.format(**claim) for claim in claims)
+        (files / "mine.toml").write_text(text)
+        date = (FIRST + timedelta(days=len(days))).isoformat()
+        days.append(date)
+        who = {f"GIT_{role}_{what}": "x" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        git("add", ".")
+        git("commit", "-m", "version", **who, GIT_COMMITTER_DATE=date, GIT_AUTHOR_DATE=date, PATH="/usr/bin:/bin")
+
+    git("init", "-q")
+    commit.files = files
+    return commit
+
+
+def told(files):
+    """The day, counted from the first, at which each claim of the file was registered."""
+    (files / registration.NAME).write_text(registration.table(files))
+    made = experiment.load("mine", files)
+    return {
+        claim.statement: (made.registered[digest] - FIRST).days if digest in made.registered else None
+        for claim in made.claims
+        for digest in [registration.digest(claim)]
+    }
+
+
+def claim(statement="s", cells="4, 5", relation="below"):
+    return {"statement": statement, "cells": cells, "relation": relation}
+
+
+@pytest.mark.slow
+def test_a_claim_is_registered_when_it_last_changed(repository):
+    repository(claim())
+    repository(claim(), claim("late", cells="9"))
+    repository(claim("other words"), claim("late", cells="9"))
+    assert told(repository.files) == {"other words": 0, "late": 1}
+
+
+@pytest.mark.parametrize("change", [{"cells": "4"}, {"relation": "equal"}])
+@pytest.mark.slow
+def test_other_cells_or_another_relation_are_another_claim(repository, change):
+    repository(claim())
+    repository(claim(**change))
+    assert told(repository.files) == {"s": 1}
+
+
+@pytest.mark.slow
+def test_a_claim_that_comes_back_is_registered_anew(repository):
+    repository(claim())
+    repository(claim(cells="9"))
+    repository(claim())
+    assert told(repository.files) == {"s": 2}
+
+
+def test_a_claim_that_is_not_committed_is_not_registered(repository):
+    repository(claim())
+    (repository.files / "mine.toml").write_text(FILE + CLAIM.format(**claim(cells="7")))
+    assert told(repository.files) == {"s": None}
+
+
+def test_without_git_it_is_said(tmp_path):
+    assert not registration.complete(tmp_path)
+    with pytest.raises(RunFailed, match="only a whole clone"):
+        registration.table(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_repositorys_record_is_that_of_its_history():
+    files = Path(__file__).parents[2] / "experiments"
+    if not registration.complete(files):
+        pytest.skip("a shallow clone has no history")
+    assert (files / registration.NAME).read_text() == registration.table(files), "run: make index"
+
+
+def test_a_record_that_is_none_is_said(tmp_path):
+    (tmp_path / registration.NAME).write_text("experiment,claim,time\na,b,yesterday\n")
+    with pytest.raises(RunFailed, match=r"registered\.csv cannot be read"):
+        registration.read(tmp_path)
+    assert registration.read(tmp_path / "none") == {}

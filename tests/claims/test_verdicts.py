@@ -1,0 +1,179 @@
+"""From two rows of numbers to a verdict, and what is said beside it."""
+
+import math
+
+import msgspec
+import pytest
+
+from icl_lab.base.errors import BadValue
+from icl_lab.claims import judge, ledger
+from icl_lab.claims.judge import margin_of
+from icl_lab.claims.ledger import Finding, span
+from icl_lab.claims.quantities import Evidence
+from icl_lab.claims.schema import Claim, Quantity
+from icl_lab.comparison.statistics import Evaluation
+from icl_lab.comparison.verdict import Direction, EffectSize, State
+
+
+def claim(is_="below", **fields):
+    quantity = Quantity("a", {"sigma_f": [1.0]})
+    return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity, **fields)
+
+
+def judged(is_, left, right, scale="log-ratio", printed=math.nan, hours=math.nan, seeds=None, **known):
+    evidence = Evidence(seeds=seeds or range(len(left)), left=left, right=right, scale=scale, **known)
+    return judge.judged(claim(is_), evidence, printed, hours)
+
+
+def told(found):
+    return found.direction, found.size, found.agrees
+
+
+CLEAR = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
+
+
+def test_a_direction_needs_an_interval_on_one_side():
+    assert told(judged("below", *CLEAR)) == (Direction.BELOW, EffectSize.BEYOND, True)
+    assert told(judged("above", *CLEAR)) == (Direction.BELOW, EffectSize.BEYOND, False)
+    wide = judged("below", [1.0, 3.0, 2.0], [2.0, 2.0, 2.0])
+    assert told(wide) == (Direction.INCONCLUSIVE, EffectSize.INCONCLUSIVE, None)
+    assert wide.open and not wide.decided  # noqa: PT018
+    assert told(judged("below", [0.0, 0.001, 0.0], [0.2, 0.2, 0.2], "difference"))[0] is Direction.BELOW
+    assert judged("below", *CLEAR).words.startswith("ratio 0.498 [")
+    assert judged("below", *CLEAR).words.endswith("], seeds 0 to 2")
+    assert judged("below", *CLEAR).verdict == "below; more than a quarter"
+
+
+def test_size_is_held_against_the_printed_effect():
+    for ratio, size in (
+        (0.498, EffectSize.AS_PRINTED),
+        (0.064, EffectSize.SMALLER),
+        (0.9, EffectSize.LARGER),
+        (2.0, EffectSize.LARGER),
+    ):
+        printed = math.log(ratio)
+        found = judged("below", *CLEAR, printed=printed)
+        wanted = EffectSize.EXCLUDED if ratio == 2.0 else size
+        assert (found.size, found.printed_words) == (wanted, f"{ratio:.3g}")
+
+
+def test_fewer_than_three_seeds_are_not_judged():
+    one = judged("below", [1.0], [2.0])
+    assert (one.state, one.words) == (State.FEW_SEEDS, "ratio 0.5, one seed")
+    assert one.outlook == "2 more seeds for a first look"
+    two = judged("below", [1.0, 1.0], [2.0, 2.1])
+    assert (two.state, two.outlook) == (State.FEW_SEEDS, "1 more seed for a first look")
+    assert two.words == "ratio 0.488 no interval, seeds 0 to 1"
+
+
+def test_the_confidence_of_an_interval_is_told():
+    assert judged("below", *CLEAR).confidence_words == "99 % interval"
+    many = judged("below", [1.0 + 0.01 * k for k in range(12)], [2.0] * 12)
+    assert many.confidence_words == "99.5 % interval"
+    assert judged("below", [1.0], [2.0]).confidence_words == ""
+
+
+def test_equality_is_shown_and_not_taken_for_granted():
+    near = [1.0, 1.01, 0.99], [1.0, 1.0, 1.0]
+    assert told(judged("equal", *near)) == (Direction.INCONCLUSIVE, EffectSize.WITHIN, True)
+    assert (judged("below", *near).agrees, judged("below", *near).decided) == (None, True)
+    assert judged("not below", *near).agrees is True
+    assert judged("equal", [1.0, 3.0, 0.4], near[1]).agrees is None
+    assert judged("equal", [3.0, 3.03, 2.97], near[1]).agrees is False
+
+
+def test_a_margin_is_the_claims_own_and_has_a_reason():
+    assert margin_of(claim(), "log-ratio") == pytest.approx(math.log(1.25))
+    assert margin_of(claim(), "difference") == 0.05
+    own = claim(margin=2.0, because="powers of two are the unit")
+    assert margin_of(own, "log-ratio") == pytest.approx(math.log(2))
+    assert margin_of(own, "difference") == 2.0
+    with pytest.raises(BadValue, match="above 1"):
+        margin_of(claim(margin=0.5, because="half"), "log-ratio")
+    told = {"statement": "s", "where": "w", "left": {"of": "a"}, "is": "below", "right": {"of": "b"}}
+    for wrong in ({"margin": 0.1}, {"because": "so"}, {"margin": -1.0, "because": "so"}):
+        with pytest.raises(msgspec.ValidationError, match="margin"):
+            msgspec.convert(told | wrong, Claim)
+
+
+def test_what_has_not_learned_is_not_judged_and_says_why():
+    found = judged("below", *CLEAR, unlearned=lambda seeds: "a has not learned")
+    assert found.state is State.NOT_LEARNED
+    assert (found.agrees, found.open) == (None, False)
+    assert found.words.endswith("; a has not learned")
+
+
+def test_the_last_looks_seeds_must_have_learned():
+    left = [1.0, 1.01, 0.99, 1.0, 1.02]
+    late = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 3 else "")
+    assert (told(late)[0], late.seeds, late.note) == (Direction.BELOW, (0, 1, 2, 3, 4), "")
+    early = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 5 else "")
+    assert (early.state, early.seeds) == (State.NOT_LEARNED, (0, 1, 2, 3, 4))
+
+
+def test_an_open_claim_says_what_would_decide_it():
+    """Log ratios 0.5 +- 0.5: see the look at which t sd / sqrt(n) falls below the effect."""
+    left = [math.exp(0.0), math.exp(0.5), math.exp(1.0)]
+    found = judged("above", left, [1.0] * 3, hours=0.5)
+    assert found.open
+    assert found.more == 16 - 3
+    assert found.outlook == "about 13 more seeds, 6.5 h of one core"
+    never = judged("above", [1.0, 20.0, 0.5], [1.0] * 3)
+    assert never.more is None
+    assert never.outlook == f"more than 64 seeds, or with a chance of {never.chance:.0%} fewer"
+    assert 0.3 < never.chance < 0.7  # three seeds tell effect and deviation badly
+
+
+def test_a_claim_that_hangs_on_its_test_prompts_says_so():
+    """Log ratios 0.5 +- 0.05 are decided by three seeds; with a standard error of 0.4 over prompts by no number."""
+    left = [math.exp(0.45), math.exp(0.5), math.exp(0.55)]
+
+    def found(error):
+        noise = Evaluation(scale="log-ratio", effect=0.5, low=0.5 - 1.96 * error, high=0.5 + 1.96 * error)
+        return judged("above", left, [1.0] * 3, noise=lambda seeds: noise, hours=0.5)
+
+    assert found(0.0).agrees is True
+    assert (found(0.18).open, found(0.18).more) == (True, 2)
+    hangs = found(0.4)
+    assert (hangs.open, hangs.more) == (True, None)
+    assert hangs.outlook == "more test prompts, then about 3 seeds"
+
+
+def test_a_claim_that_rests_on_one_block_of_seeds_says_so():
+    one, two, unknown = (judged("below", *CLEAR, blocks=blocks) for blocks in ((0, 0, 0), (0, 0, 1), ()))
+    assert one.words.endswith("; one block")
+    assert "block" not in two.words + unknown.words
+    wide = judged("below", *CLEAR, blocks=(0, 0, 1), correlation=0.5)
+    assert wide.high > two.high == unknown.high
+    assert one.gaps == pytest.approx([math.log(a / b) for a, b in zip(*CLEAR, strict=True)])
+
+
+def test_seeds_are_named():
+    assert span([3]) == "seed 3"
+    assert span([0, 1, 2]) == "seeds 0 to 2"
+    assert span([0, 2, 5]) == "seeds 0, 2, 5"
+
+
+def test_false_discovery_rates_by_hand():
+    """p 0.01, 0.04, 0.03, 0.5 of four: 0.04, 0.0533, 0.0533, 0.5."""
+
+    def rates(*p_values):
+        judged = [Finding(claim="c", relation="below", state=State.JUDGED, p=p) for p in p_values]
+        return [each.q for each in ledger.rated(judged)]
+
+    found = rates(0.01, math.nan, 0.04, 0.03, 0.5)
+    assert math.isnan(found[1])
+    assert [found[i] for i in (0, 2, 3, 4)] == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
+    assert all(math.isnan(q) for q in rates(math.nan))
+
+
+@pytest.mark.parametrize("scale", ["log-ratio", "difference"])
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
+    """Of the others the claim would hold: the worst failure must not look good."""
+    found = judged("below", [bad, 1.0, 1.1, 1.05], [9.0, 9.0, 9.1, 9.2], scale)
+    assert found.state is State.NOTHING_TO_JUDGE
+    assert found.words == "answers that are no finite numbers (a: seed 0)"
+    assert (found.more, found.outlook) == (None, "")
+    both = judged("below", [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
+    assert (both.state, both.words) == (State.NOT_LEARNED, "errs as the answer 0")

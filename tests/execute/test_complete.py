@@ -1,0 +1,500 @@
+"""Many runs from one command: announced in total, none lost because another failed, and taken up where they stood."""
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import torch
+
+from icl_lab.analyses import frame
+from icl_lab.base.errors import BadValue, RunFailed, Stopped
+from icl_lab.cli.runs import listing
+from icl_lab.execute import complete as launching
+from icl_lab.execute.announce import Clock, announce, announce_all, tell_engine
+from icl_lab.execute.complete import complete
+from icl_lab.execute.parallel import trainings_first
+from icl_lab.execute.reporter import Silent
+from icl_lab.execute.study import complete_for
+from icl_lab.execute.where import Where
+from icl_lab.pipeline import sweep, trained
+from icl_lab.runs import estimate
+from icl_lab.runs.command import differences
+from icl_lab.runs.spec import resolve
+
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
+
+class Told(Silent):
+    """Keeps what a dry run names."""
+
+    def __init__(self):
+        self.lines = []
+
+    def out(self, text):
+        self.lines.append(text)
+
+
+SMALL = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
+RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
+
+
+@pytest.fixture
+def second_each(monkeypatch):
+    """Every run is estimated to take a second a step at full length, and its test none."""
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: (float(spec.train.steps), 1234))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
+
+
+@pytest.mark.slow
+def test_models_of_an_analysis_are_tested_for_claims(tiny, lab):
+    """With their own normalizer: it says whether they have learned. A finished run without weights is trained again."""
+    done, bare, new = (lab.store.run(tiny("linear"), seed) for seed in range(3))
+    for run in (done, bare):
+        sweep(run.spec, run.seed, lab)
+    (bare.folder / "model.safetensors").unlink()
+    asked = [done, bare, new, new.swapped("ssa")]
+    deviant, boundary = frame.build("deviant", {}), frame.build("boundary", {})
+
+    def rehearsed(analysis, tested):
+        lab.said.clear()
+        told = Told()
+        assert not complete_for(analysis, asked, lab, Where(dry_run=True, progress=told), tested=tested)
+        return lab.said[-1].partition(";")[0], told.lines
+
+    def to(*words):
+        return [f"{word}  {run.place}" for word, run in zip(words, asked, strict=False)]
+
+    assert rehearsed(None, True) == ("2 of 4 runs are there", to("done", "done", "to do", "to do"))
+    assert rehearsed(deviant, True) == ("1 of 3 runs are there", to("done", "to do", "to do"))
+    assert rehearsed(boundary, True) == ("1 of 4 runs are there", to("done", "to do", "to do", "to do"))
+    assert rehearsed(deviant, False)[0] == "0 of 3 models are there"  # what is done has nothing to rehearse
+    lab.said.clear()
+    assert complete_for(boundary, asked, lab, Where(progress=False), tested=True)
+    (counted,) = [line for line in lab.said if " of them finished" in line]
+    assert counted.startswith("4 runs, 1 of them finished")
+    assert all(run.done(tested=True, models=True) for run in asked)
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "finished", "told"),
+    [
+        ("cuda", "eager", False, True),
+        ("cuda", "eager", True, False),
+        ("cuda", "graph", False, False),
+        ("cpu", "eager", False, False),
+    ],
+)
+def test_who_trains_eagerly_on_a_gpu_hears_of_graphs(device, engine, finished, told):
+    said, spec = [], resolve("linear", "softmax", "smoke", [f"train.engine={engine}"])
+    run = SimpleNamespace(spec=spec, finished=finished, trained=False)
+    tell_engine([run, run], SimpleNamespace(device=torch.device(device), say=said.append))
+    assert ["train.engine=graph" in line for line in said] == [True] * told
+
+
+def test_a_command_tells_once_of_engines(tiny, lab, monkeypatch):
+    seen = []
+    monkeypatch.setattr(launching, "tell_engine", lambda runs, lab: seen.append(list(runs)))
+    runs = [lab.store.run(tiny("linear"), seed) for seed in range(2)]
+    complete(runs, lab, Where(dry_run=True))
+    assert seen == [runs]
+
+
+def fails(monkeypatch, *seeds):
+    """Let these seeds diverge."""
+    whole = launching.finish
+
+    def finish(run, lab, tested=True, models=False):
+        if run.seed in seeds:
+            raise RunFailed("the loss is nan at step 3")
+        return whole(run, lab, tested, models)
+
+    monkeypatch.setattr(launching, "finish", finish)
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
+    fails(monkeypatch, 0)
+    code, out, err = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
+    assert code == 1
+    assert "failed: linear | ssa | smoke | seed 0 (the loss is nan at step 3)" in err
+    assert err.splitlines()[-1].startswith("icl-lab: 1 of 3 runs did not finish, see above; the others are finished")
+    assert [path.parent.name for path in sorted(tmp_path.rglob("grid.csv"))] == ["seed-1", "seed-2"]
+    assert "over 2 seeds" in out
+
+
+@pytest.mark.slow
+def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
+    from icl_lab import pipeline as steps
+
+    whole = steps.trained
+
+    def trained(run, lab):
+        if run.seed == 0:
+            raise RunFailed("the loss is nan at step 3")
+        return whole(run, lab)
+
+    monkeypatch.setattr(steps, "trained", trained)
+    code, _, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2")
+    assert code == 1
+    assert "failed: linear | ssa | smoke | seed 0 (the loss is nan at step 3)" in err
+    assert [path.parent.name for path in tmp_path.rglob("model.safetensors")] == ["seed-1"]
+
+
+def test_a_single_run_that_fails_says_why_in_its_last_line(run, monkeypatch):
+    fails(monkeypatch, 0)
+    code, _, err = run("sweep", "--attn", "ssa", *RUN)
+    assert (code, err.splitlines()[-1]) == (1, "icl-lab: the loss is nan at step 3")
+
+
+@pytest.mark.slow
+def test_several_runs_are_announced_in_total(tiny, lab, second_each):
+    runs = [lab.store.run(tiny("linear", rule), seed) for rule in ("softmax", "ssa") for seed in range(3)]
+    sweep(runs[0].spec, 0, lab)
+    said = lab.said
+    said.clear()
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert said.pop() == "6 runs, 1 of them finished; about 5 min left"
+    announce_all(runs, Clock(lab.device), lab.say, jobs=2)
+    assert said.pop().endswith("about 2 min left, 2 at once")
+    announce_all(runs[:1], Clock(lab.device), lab.say)
+    assert said == []
+    announce_all([runs[0], runs[0]], Clock(lab.device), lab.say)
+    assert said == ["2 runs, 2 of them finished"]
+
+
+def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each):
+    runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert "about 60 s left" in lab.said[-1]
+    launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False))
+    assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 60 s one after another."
+    launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False, jobs=2))
+    assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 30 s with 2 at once."
+
+
+@pytest.mark.slow
+def test_a_training_that_is_tested_in_two_ways_is_one_training(tiny, lab, second_each):
+    runs = [lab.store.run(spec, 0) for spec in (tiny(), tiny("linear", "softmax", "test.prompts=32"))]
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert "about 60 s left" in lab.said[-1]
+    trained(runs[0], lab)
+    assert [Clock(lab.device)(run)[0] for run in runs] == [0, 0]
+    announce(runs[1], lab, Clock(lab.device))
+    assert "trained already, as another run, to be tested" in lab.said[-1]
+    other = lab.store.run(tiny("linear", "softmax", "train.batch=9"), 0)
+    assert Clock(lab.device)(other)[0] == 60
+
+
+def test_what_shares_a_training_comes_after_all_that_do_not(tiny, lab):
+    """Side by side both would train, or one would wait for the other."""
+    one, two = tiny(), tiny("linear", "softmax", "test.prompts=32")
+    runs = [lab.store.run(spec, seed, rule) for spec in (one, two) for seed in (0, 1) for rule in ("", "ssa")]
+    order = [(run.spec is two, run.seed, run.swap) for run in trainings_first(runs)]
+    assert order == [
+        (False, 0, ""),
+        (False, 1, ""),
+        (False, 0, "ssa"),
+        (False, 1, "ssa"),
+        (True, 0, ""),
+        (True, 1, ""),
+        (True, 0, "ssa"),
+        (True, 1, "ssa"),
+    ]
+
+
+def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):
+    steps, run = iter([False] * 29), lab.store.run(tiny(), 0)
+    object.__setattr__(lab, "stopping", lambda: next(steps, True))
+    with pytest.raises(Stopped):
+        trained(run, lab)
+    announce(run, lab, Clock(torch.device("cpu")))
+    assert "30 of 60 steps left, about 33 s" in lab.said[-1]
+
+
+def test_seeds_of_one_specification_are_measured_once(tiny, lab, monkeypatch):
+    asked = []
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device, since=0: asked.append(spec) or (1.0, 1))
+    clock = Clock(lab.device)
+    for seed in range(4):
+        clock(lab.store.run(tiny(), seed))
+    assert len(asked) == 1
+
+
+def test_specifications_that_differ_by_normalizer_are_as_fast(tiny, lab, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Clock, "MEASURED", 3)
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: asked.append(spec.attn) or (len(asked), 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 0.0)
+    clock = Clock(lab.device)
+    seconds = [clock(lab.store.run(tiny("linear", rule), 0))[0] for rule in ("softmax", "ssa", "lssa", "log-n", "ssa")]
+    assert (asked, seconds) == (["softmax", "ssa", "lssa"], [1, 2, 3, 1, 2])
+    assert clock(lab.store.run(tiny("every", "log-n"), 0))[0] == 4  # another task is measured
+
+
+def test_a_rule_is_as_much_slower_on_one_task_as_on_another(tiny, lab, monkeypatch):
+    """Of its training and of its test: a normalizer without a fast pass may be tested for longer than it is trained."""
+    rules = {"softmax": (1.0, 10.0), "ssa": (2.0, 70.0)}
+    times = {"linear": 1, "every": 5}
+    monkeypatch.setattr(Clock, "MEASURED", 3)
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (rules[spec.attn][0] * times[spec.task], 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: rules[spec.attn][1] * times[spec.task])
+    clock = Clock(lab.device)
+    asked = [("linear", "softmax"), ("linear", "ssa"), ("every", "softmax"), ("every", "ssa"), ("every", "log-n")]
+    seconds = [clock(lab.store.run(tiny(task, rule), 0))[0] for task, rule in asked]
+    assert seconds == [11, 72, 55, 2 * 5 + 7 * 50, 55]  # of a normalizer that is known nowhere: as the first
+
+
+@pytest.mark.slow
+def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
+    monkeypatch.setattr(estimate, "training_seconds", lambda spec, device: (100.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda spec, device: 7.0)
+    run = lab.store.run(tiny(), 0)
+    assert Clock(lab.device)(run)[0] == 107
+    assert Clock(lab.device, tested=False)(run)[0] == 100
+    runs = [run, run.swapped("ssa"), lab.store.run(tiny("linear", "ssa"), 0)]
+    announce_all(runs, Clock(lab.device), lab.say)
+    assert lab.said[-1].endswith("about 4 min left")  # two trainings, three tests: 221 s
+    trained(run, lab)
+    assert Clock(lab.device)(run) == (7.0, 0, 0)
+    announce(run, lab, Clock(lab.device))
+    assert "trained already, to be tested: about 7 s" in lab.said[-1]
+
+
+def test_a_stop_while_trainings_are_timed_is_heard(tiny, lab, second_each):
+    clock = Clock(lab.device, stopping=lambda: True)
+    with pytest.raises(Stopped, match="before anything was begun"):
+        announce_all([lab.store.run(tiny(), seed) for seed in (0, 1)], clock, lab.say)
+
+
+def test_workers_are_given_the_work_that_is_left(tiny, lab, monkeypatch):
+    given = []
+
+    def execute(jobs, *rest):
+        given.extend(replace(job) for job in jobs)
+        for job in jobs:
+            job.state = "done"
+
+    monkeypatch.setattr(launching.parallel, "execute", execute)
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+    trained(runs[1], lab)
+    launching.by_workers(runs, lab, Where(), SimpleNamespace(jobs=2), Clock(lab.device))
+    work = estimate.training_operations(tiny()), estimate.test_operations(tiny())
+    assert {job.item.seed: (job.done, job.whole) for job in given} == {0: (0, sum(work)), 1: (work[0], sum(work))}
+    given.clear()
+    launching.by_workers(runs, lab, Where(), SimpleNamespace(jobs=2), Clock(lab.device, tested=False))
+    assert [job.whole for job in given] == [work[0]] * 2
+
+
+@pytest.mark.slow
+def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
+    """A scheduler that wants its machine back starts the same command again, --force and all."""
+    run = lab.store.run(tiny(), 0)
+    sweep(run.spec, 0, lab)
+    before = run.grid().csv()
+    steps = iter([False] * 20)
+    object.__setattr__(lab, "stopping", lambda: next(steps, True))
+    with pytest.raises(Stopped):
+        complete([run], lab, Where(force=True))
+    stood = run.checkpoint_step
+    assert stood > 0
+    object.__setattr__(lab, "stopping", lambda: False)
+    complete([run], lab, Where(force=True))
+    assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
+    assert run.grid().csv() == before
+    assert not (run.folder / launching.FORCED).exists()
+    lab.said.clear()
+    complete([run], lab, Where(force=True))  # finished since: now it is repeated from the start
+    assert not any("goes on" in line for line in lab.said)
+
+
+@pytest.mark.slow
+def test_a_diverged_training_is_told_and_leaves_no_model(run, tmp_path):
+    wild = ["--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"]
+    wild += ["--set", "model.layers=8"]
+    code, out, err = run("train", "--attn", "raw", *RUN, "--set", "train.steps=60", *wild)
+    assert code == 1
+    assert "1 of 1 trainings diverged" in err
+    assert "trained:" not in out
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
+    code, out, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2", "--jobs", "2")
+    assert code == 0
+    assert "2 to do, 2 at once" in err
+    assert out.count("trained: loss") == 2
+    assert len(list(tmp_path.rglob("learning-curve.png"))) == 2
+    assert not list(tmp_path.rglob("grid.csv"))
+
+
+@pytest.mark.slow
+def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
+    for force in ([], ["--force"], ["--force"]):
+        code, out, _ = run("train", "--attn", "ssa", *RUN, *force)
+        assert (code, out.split()[0]) == (0, "trained:")
+    assert run("train", "--attn", "ssa", *RUN)[1].startswith("was trained already")
+
+
+@pytest.mark.slow
+def test_three_seeds_end_in_one_table(run):
+    code, out, _ = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
+    assert code == 0
+    assert out.count("sigma_x down, sigma_f across") == 1
+    assert "ssa, mean ± standard deviation over 3 seeds" in out
+    assert len(re.findall(r"^ssa, seed \d: [\d.]+ in training conditions; wrote: ", out, flags=re.MULTILINE)) == 3
+
+
+@pytest.mark.slow
+def test_what_learned_nothing_is_said(run):
+    code, _, err = run("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
+    assert code == 0
+    assert re.search(r"softmax: not learned: er.*below 25%", err)
+    code, _, err = run("compare", "--attn", "softmax", "--attn", "ssa", *RUN)
+    assert code == 0
+    assert "softmax: not learned: " in err
+    assert "ssa: not learned: " in err
+
+
+@pytest.mark.slow
+def test_runs_are_listed_by_what_they_are_and_where_they_stand(tiny, lab):
+    plain, odd = tiny(), tiny("linear", "softmax", "model.width=32")
+    for seed in (0, 1, 2):
+        sweep(plain, seed, lab)
+    sweep(plain, 0, lab, "ssmax")
+    lab.store.run(odd, 4).begin()
+    lines = list(listing(lab.store, print))
+    assert len(lines) == 2
+    (first,) = (line for line in lines if plain.hash in line)
+    (second,) = (line for line in lines if odd.hash in line)
+    assert "seed 0 finished, tested with ssmax; seeds 1, 2 finished" in first
+    assert "model.width=16 train.steps=60 train.batch=8 test.axes.length=5,12" in first
+    assert "seed 4 at step 0 of 60" in second
+    assert "model.width" not in second
+
+
+def test_a_run_of_a_preset_differs_in_nothing():
+    assert differences(resolve("linear", "ssa", "lite")) == []
+    assert differences(resolve("linear", "ssa", "lite", ["model.norm=no"])) == ["model.norm=no"]
+    assert differences(resolve("linear", "four-functions", "smoke", ["model.heads=4"])) == ["model.heads=4"]
+    lost = msgspec.structs.replace(resolve("linear", "ssa", "smoke"), attn="another")
+    assert differences(lost)[0].startswith("(No normalizer is called 'another'")
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_an_ablation_with_several_jobs(tmp_path):
+    """Its parts are runs of one normalizer and seed: they once had one name."""
+    words = [sys.executable, "-m", "icl_lab", "ablate", "--attn", "softmax", *RUN, "--jobs", "2", "--threads", "2"]
+    done = subprocess.run([*words, "--results", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.rglob("grid.csv"))) == 6
+    assert "%|" not in done.stderr  # no bar where nobody looks
+
+
+@pytest.mark.slow
+def test_a_run_whose_env_json_is_damaged_is_listed_as_such(tiny, lab):
+    for seed in (0, 1):
+        sweep(tiny(), seed, lab)
+    run = lab.store.run(tiny(), 0)
+    (run.folder / "model.safetensors").unlink()
+    (run.folder / "env.json").write_text("{")
+    (line,) = listing(lab.store, print)
+    assert "seed 0 damaged (see icl-lab verify); seed 1 finished" in line
+
+
+@pytest.mark.slow
+def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
+    """A comparison beside a --force must not end as if all were there."""
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+
+    class Clearing(Silent):
+        def finished(self, run, already):
+            if run.seed == 1:
+                runs[0].clear()
+
+    with pytest.raises(RunFailed, match=r"1 of 2 runs were cleared meanwhile by another process"):
+        complete(runs, lab, Where(progress=Clearing()))
+
+
+@pytest.mark.slow
+def test_a_run_by_its_folder_is_not_trained_again_in_another(run, tmp_path):
+    code, _, err = run("sweep", "--attn", "softmax", *RUN)
+    assert code == 0, err
+    (grid,) = (tmp_path / "results").rglob("grid.csv")
+    code, _, err = run("deviant", "--run", str(grid.parent), "--prompts", "64", results=tmp_path / "other")
+    assert code == 0, err
+    assert not list((tmp_path / "other").rglob("model.safetensors"))
+    assert list((tmp_path / "other").rglob("deviant.csv"))
+
+
+@pytest.mark.slow
+def test_runs_above_eight_hours_need_allow_large(lab, tiny, monkeypatch):
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
+    runs = [lab.store.run(resolve("linear", "ssa", "deep"), seed) for seed in range(2)]
+    complete(runs[:1], lab, Where(dry_run=True, progress=Silent()))
+    assert "--allow-large" not in lab.said[-1]
+    with pytest.raises(
+        BadValue, match=r"about 10.0 h .*more than 8.0 h: --preset \w+ would take .* (s|min); add --allow"
+    ):
+        complete(runs, lab, Where(progress=Silent()))
+    assert not lab.store.root.exists()
+    complete(runs, lab, Where(dry_run=True, progress=Silent()))
+    assert "--allow-large" in lab.said[-1]  # a rehearsal says the same
+
+
+@pytest.mark.parametrize("how", [{"jobs": 2}, {"shard": (0, 1)}])
+def test_wrong_combinations_of_stack_are_refused(lab, monkeypatch, how):
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (5 * 3600.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 0.0)
+    runs = [lab.store.run(resolve("linear", "ssa", "deep"), seed) for seed in range(2)]
+    complete(runs, lab, Where(dry_run=True, progress=Silent(), **how))
+    assert "--allow-large" not in lab.said[-1]
+
+
+def test_who_allows_it_is_asked_nothing(tmp_path):
+    for allowed, longest in ((True, math.inf), (False, 8 * 3600)):
+        with Where(results=tmp_path, allow_large=allowed, progress=Silent()).session() as lab:
+            assert lab.longest == longest
+
+
+@pytest.mark.slow
+def test_a_run_of_the_evidence_is_tested_with_its_new_model(tiny, lab, tmp_path):
+    """The evidence has its grid alone; a test with another normalizer, asked after it, needs its weights."""
+    from icl_lab.runs import archiving
+    from icl_lab.runs.evidence.archive import Archive
+    from icl_lab.runs.store import Store
+
+    sweep(tiny(), 0, lab)
+    archive, run = Archive(tmp_path / "evidence"), lab.store.run(tiny(), 0)
+    archive.add({run.key: archiving.run_files(run, weights=False)})
+    own = replace(lab, store=Store(tmp_path / "own", archive))
+    asked = [own.store.run(tiny(), 0), own.store.run(tiny(), 0, "ssmax")]
+    assert [each.finished for each in asked] == [True, False]
+    assert complete(asked, own, Where(results=tmp_path / "own", progress=False))
+    assert all(each.finished and not each.copied for each in asked)
+    assert asked[0].grid().csv() == run.grid().csv()
+
+
+@pytest.mark.slow
+def test_a_model_that_was_killed_before_it_was_drawn_is_drawn(tiny, lab):
+    """The models of an analysis, which are trained and not tested."""
+    run = lab.store.run(tiny(), 0)
+    trained(run, lab)
+    curve = run.folder / "learning-curve.png"
+    left = curve.with_name(".learning-curve.png.left")
+    left.write_bytes(b"")
+    complete([run], lab, Where(dry_run=True), tested=False)
+    assert not curve.exists()
+    complete([run], lab, Where(), tested=False)
+    assert curve.exists()
+    assert not left.exists()
+    curve.write_bytes(b"kept")
+    complete([run], lab, Where(), tested=False)
+    assert curve.read_bytes() == b"kept"
