@@ -53,7 +53,9 @@ ELSEWHERE = {
 
 # What all tasks share.
 BASES = {f"icl_lab.tasks.{name}" for name in ("base", "capabilities", "wording")}
-BASES |= {f"icl_lab.tasks.texts.{name}" for name in ("compressors", "corpus", "grammar", "ngrams")}
+BASES |= {f"icl_lab.tasks.texts.{name}" for name in ("compressors", "corpus", "grammar", "ngrams")} | {
+    "icl_lab.tasks.texts"
+}
 
 
 def modules():
