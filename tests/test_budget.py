@@ -1,4 +1,4 @@
-"""Size of the package: code lines, files, commands, options, imports; none grows unnoticed, and none shrinks so.
+"""Size of the package: code lines, files, commands, options, imports, unclear docstrings; none grows unnoticed.
 
 ``tests/budget.toml`` holds the numbers. Code lines are neither blank nor comment nor docstring. A room is a folder, or
 a file beside the folders, of ``icl_lab/``. ``python tests/test_budget.py`` prints the numbers of today in that format.
@@ -8,6 +8,7 @@ A raised number is a commit of its own that names the ability which pays for it.
 import ast
 import io
 import os
+import re
 import subprocess
 import sys
 import tokenize
@@ -27,6 +28,11 @@ try:
 finally:
     print(sum(name.split(".")[0] == "icl_lab" for name in sys.modules))
 """
+CLAUSES = re.compile(
+    r"\bwhat (is|are|was|were|it|they|has)\b|\b(is|are) no\b|\bhangs? on\b|\b(so many|as many as)\b|\bone's own\b"
+    r"|of (its|their|your) own\b|\b(stands?|lies?) (beside|in|for|at)\b|\bbeside\b|\b(told|tells)\b"
+    r"|\ba (row|line|file|seed|head) a \w+"
+)
 COMMANDS = {
     "sweep": ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", "--dry-run"],
     "claims": ["claims"],
@@ -101,10 +107,21 @@ def sizes():
     return found
 
 
+def patterns():
+    """Docstrings with a clause that hides its noun or verb (``what is``, ``hangs on``, ``one row a seed``, ``told``)."""
+    found = 0
+    for path in modules():
+        nodes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+        parts = (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, nodes))
+        found += sum(bool(CLAUSES.search(ast.get_docstring(each) or "")) for each in parts)
+    return found
+
+
 def counts():
     commands, named = options()
     files = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".js", ".css", ".html"}]
-    return {"files": len(files), "rooms": len(sizes()), "arrows": len(arrows()), "commands": commands, "options": named}
+    found = {"files": len(files), "rooms": len(sizes()), "arrows": len(arrows()), "commands": commands}
+    return found | {"options": named, "patterns": patterns()}
 
 
 def toml():

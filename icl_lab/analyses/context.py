@@ -195,7 +195,7 @@ class PerPosition(Analysis):
         return [(self.prompts, self.length or spec.test.lengths[-1])]
 
     def check(self, spec: RunSpec) -> None:
-        """Raise ``BadValue`` on a length that cannot be drawn or is no longer than training, and on a single answer.
+        """Raise ``BadValue`` on a length that cannot be drawn or is at most that of training, and on a single answer.
 
         It raises it too where prompts are asked at different tokens.
         """
@@ -269,7 +269,7 @@ class PerPosition(Analysis):
         return super().span(task, metric) * (1 + (metric == "rise"))
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """Return the declared cells; for tasks whose errors span decades there is no ``rise``."""
+        """Return the declared cells; for tasks whose errors span decades ``rise`` is left out."""
         if metric == "rise" and tasks.build(found.first.values("task")[0]).log_scale:
             raise KeyError("a rise of errors that span decades is a ratio: compare end with end-of-training")
         return super().cells_of(found, of, cells, metric, seed)

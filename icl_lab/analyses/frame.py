@@ -295,7 +295,7 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
         return StoredGrids({name: Grid.read(path) for name, path in paths.items()})
 
     def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> G | None:
-        """Return the findings from the stored grids; of a grid without rows there is no file."""
+        """Return the findings from the stored grids; a grid without rows has no file."""
         found = self.read(folder)
         if found is None or type(self).collect is not GridAnalysis.collect or not self.shows(found):
             return None

@@ -45,7 +45,7 @@ class NeedleScores(Analysis):
     """Score every head by the attention that it pays to the needle.
 
     The needle score of a head is the share of its attention that falls on the needle's value symbols, read at the token
-    where the first symbol of the answer is wanted. Needles stand at any depth. Each trial is told by its best head's
+    where the first symbol of the answer is wanted. Needles lie at any depth. Each trial is told by its best head's
     score and its outcome: wrong, the first symbol only, or all right.
     """
 

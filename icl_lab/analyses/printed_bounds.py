@@ -36,7 +36,7 @@ STEP = 0.01
 @registry.add("printed-bounds")
 @dataclass(frozen=True, kw_only=True)
 class PrintedBounds(Analysis):
-    """Say how large the bound on answers must have been for printed errors, beside the bounds of stored models.
+    """Say how large the bound on answers must have been for printed errors, and the bounds of stored models.
 
     Formula: the C at which mean (max(|y| - C, 0))^2 over the published functions equals the printed error
 

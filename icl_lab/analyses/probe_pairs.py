@@ -150,7 +150,7 @@ class ProbePairs(Analysis):
         return 1.0
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
-        """The mean on resamples; None of files with several counts of pairs, which are no common sample."""
+        """The mean on resamples; None of files with several counts of pairs, which are not a common sample."""
         alike = self.constant(of, metric) is not None or (
             self.cells_of(found, of, cells, metric, seed).frame["count"].nunique() == 1
         )

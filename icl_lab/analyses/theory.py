@@ -137,7 +137,7 @@ class Theory(Analysis):
 
         Cells name ``keys``, and ``gap`` where the largest weight is that of one score above all others: then ``slope``
         is that of its logarithm on log n. Of ``jacobian-...`` the greatest over the cells counts, of ``...-margin`` the
-        least, else the mean. Raises ``KeyError`` where there is no such number.
+        least, else the mean. Raises ``KeyError`` where that number does not exist.
         """
         if (number := self.constant(of, metric)) is not None:
             return number

@@ -21,9 +21,9 @@ class Costs:
         self._paces: dict[str, float] = {}
 
     def training(self, spec: RunSpec) -> float:
-        """Return the seconds of a training, the median of its like; NaN where nothing tells.
+        """Return the seconds of a training, the median of its like; NaN where unknown.
 
-        One of which no run is there takes its operations at the median pace of its task's runs at the scale.
+        One without a stored run takes its operations at the median pace of its task's runs at the scale.
         """
         if spec.hash not in self._known:
             taken = of_run(self._store, spec)
@@ -31,11 +31,11 @@ class Costs:
         return self._known[spec.hash]
 
     def test(self, spec: RunSpec) -> float:
-        """Return the seconds of a test: its operations at the pace of trainings; NaN where nothing tells."""
+        """Return the seconds of a test: its operations at the pace of trainings; NaN where unknown."""
         return self._at_pace(estimate.test_operations, spec)
 
     def seed(self, finished: Finished, claim: Claim) -> float:
-        """Return the seconds for one more seed of both sides of a claim; NaN where nothing tells."""
+        """Return the seconds for one more seed of both sides of a claim; NaN where unknown."""
         return sum(map(self.training, needed(finished, claim))) + sum(map(self.test, tests(finished, claim)))
 
     def _at_pace(self, operations: Callable[[RunSpec], float], spec: RunSpec) -> float:
@@ -71,7 +71,7 @@ def needed(finished: Finished, claim: Claim) -> list[RunSpec]:
 
 
 def tests(finished: Finished, claim: Claim) -> list[RunSpec]:
-    """Return what is tested for a claim, each normalizer in a model once.
+    """Return the tests that a claim reads, each normalizer in a model once.
 
     Of an analysis that reads no grid its models with their own normalizers, so that it is known whether they have
     learned.

@@ -57,7 +57,7 @@ def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tupl
 def only(made: Experiment, wanted: Collection[str]) -> Experiment:
     """Return the experiment with these variants and its baseline, and without the claims about the others.
 
-    Raises ``UnknownName`` for what is no variant.
+    Raises ``UnknownName`` for an unknown variant.
     """
     names = [variant.name for variant in made.variants]
     for name in wanted:
@@ -80,7 +80,7 @@ def names(folder: Path) -> list[str]:
 
 
 def read(name: str, folder: Path) -> Experiment:
-    """Read an experiment by its name in ``folder``, or by the path of its own file, without a look at its parts.
+    """Read an experiment by its name in ``folder``, or by the path of a file, without a look at its parts.
 
     Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
     """
@@ -143,9 +143,9 @@ def load(name: str, folder: Path) -> Experiment:
 
 
 def _beside(experiment: Experiment, claim: Claim, side: Quantity, file: str) -> None:
-    """Raise ``BadValue`` where grids hold no number of a reference in the metric of a claim: it could never be judged.
+    """Raise ``BadValue`` where grids lack a reference in the metric of a claim: it could never be judged.
 
-    With the papers' draws references stand in every metric.
+    With the papers' draws references have every metric.
     """
     task = tasks.build(experiment.task)
     stored, metric = task.metrics_of_references, claim.metric or task.headline

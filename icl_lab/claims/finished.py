@@ -1,4 +1,4 @@
-"""The finished runs of an experiment at one scale: which there are, what they measured, what models have learned."""
+"""The finished runs of an experiment at one scale: their numbers, and what models have learned."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Finished:
     def variant(self, of: str) -> Variant:
         """Return the variant of that name, or whose printed row is named.
 
-        For a reference, the same in every run, it is the baseline beside which it is.
+        For a reference, the same in every run, it is the baseline that it is measured with.
         """
         name = of.removeprefix(PRINTED)
         found = self.experiment.variant(name) or self.experiment.variant(self.experiment.baseline)
@@ -57,7 +57,7 @@ class Finished:
     def variants_for(self, claims: Iterable[Claim]) -> list[str]:
         """Return the variants that have to be asked before claims can be judged, in the order of the file.
 
-        In grids references stand beside the baseline; an analysis asks them beside the first variant, and so needs it
+        In grids references come with the baseline; an analysis asks them with the first variant, and so needs it
         always, and with it the baseline. Of one whose claims are about something else than variants it is all of them.
         """
         sides = {side.of for claim in claims for side in (claim.left, claim.right)}
@@ -69,7 +69,7 @@ class Finished:
         return [name for name in self.specs if name in wanted]
 
     def seeds(self, of: str) -> set[int]:
-        """Return the training seeds of which a variant has a finished run; of what has none, those of the baseline."""
+        """Return the training seeds of which a variant has a finished run; without any, those of the baseline."""
         spec, swap = self.spec(of), self.variant(of).tested_with
         return {seed for seed in self.store.seeds(spec) if self.store.run(spec, seed, swap).finished}
 
@@ -147,7 +147,7 @@ class Finished:
         return self._in_distribution.get(key, {})
 
     def why_unknown(self, of: str, seeds: Iterable[int]) -> str:
-        """Return why no model of these seeds tells what it errs in training conditions, in words; nothing if it does.
+        """Return why no model of these seeds has an error in training conditions, in words; nothing if it does.
 
         As a grid of theirs says: no seed has one, or which training conditions the first leaves out.
         """
@@ -157,7 +157,7 @@ class Finished:
         return summary.left_out(self._measured(run.spec, run.seed, "")[0], self.task, run.spec)
 
     def tested_by(self, of: str, seed: int) -> Run:
-        """The run, finished or not, whose test tells what a model has learned: with its own normalizer.
+        """The run, finished or not, whose test shows what a model has learned: with its own normalizer.
 
         And with the position code of its training, where there is such a test.
         """

@@ -1,6 +1,6 @@
 """The folders of an experiment's studies: which there are, and from which of them a claim is read.
 
-The usual one, ``NAME-PRESET``, holds what was asked of all variants. Beside it may stand others, with a hash behind the
+The usual one, ``NAME-PRESET``, holds what was asked of all variants. There may be others, with a hash behind the
 name, that hold more seeds of some of them.
 """
 
@@ -29,7 +29,7 @@ def usual(experiment_name: str, store: Store, preset: str) -> Path:
 
 
 def others(place: Path) -> str:
-    """The pattern of the folders beside the usual one."""
+    """The pattern of the other folders."""
     return f"{place.name}-{HASH}"
 
 
@@ -40,7 +40,7 @@ def of(experiment_name: str, store: Store, preset: str) -> list[Path]:
 
 
 def parts(folder_name: str) -> tuple[str, str] | None:
-    """Return the experiment and the preset that the name of a folder tells; None for one that was named otherwise."""
+    """Return the experiment and the preset in the name of a folder; None for one that was named otherwise."""
     found = re.fullmatch(rf"(.+)-({'|'.join(PRESETS)})(?:-{HASH})?", folder_name)
     return None if found is None else (found[1], found[2])
 
@@ -52,7 +52,7 @@ def fullest(experiment_name: str, store: Store, preset: str) -> Path:
 
 
 def _extent(study: StudyRecord | None) -> tuple[int, int]:
-    """The version of what was asked, and of how many runs."""
+    """Version of the question, and number of runs."""
     return (study.options.get("version", 1), len(study.runs)) if study is not None else (0, 0)
 
 
@@ -65,9 +65,9 @@ def of_kind(kind: str, store: Store) -> dict[Path, StudyRecord]:
 
 
 def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tuple[object, object]]:
-    """Return the options of a stored study that are others in the (prepared) analysis: the values stored and here.
+    """Return the options of a stored study that are different in the (prepared) analysis: the values stored and here.
 
-    How many prompts are drawn is none of them: that changes how sure an answer is, not what is asked.
+    How many prompts are drawn is not among them: it changes the precision, not the question.
     """
     fields = dataclasses.fields(analysis)  # type: ignore[arg-type]
     here: dict[str, object] = {field.name: getattr(analysis, field.name) for field in fields}
@@ -82,7 +82,7 @@ def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tupl
 
 
 def prepared(finished: Finished, analysis: AnyAnalysis) -> AnyAnalysis:
-    """Return an experiment's analysis with the options filled in that hang on its runs."""
+    """Return an experiment's analysis with the options filled in that depend on its runs."""
     runs = [finished.store.run(spec, 0, finished.variant(name).tested_with) for name, spec in finished.specs.items()]
     return analysis.prepared(runs)
 
@@ -117,7 +117,7 @@ class Studies:
         self._read: dict[Path, Answers | None] = {}
 
     def place(self, claim: Claim) -> Path | None:
-        """Return the folder where most seeds of what the claim hangs on were asked; None where there is none.
+        """Return the folder where most seeds of the claim's variants were asked; None where there is none.
 
         Of equals it is one that keeps single prompts, then that of more runs. Those of the latest version of the
         analysis come first.
@@ -125,7 +125,7 @@ class Studies:
         return max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
 
     def read(self, place: Path | None) -> Answers | None:
-        """Return what was found in one of the folders; None where nothing was, or without a folder."""
+        """Return the results of one of the folders; None without results, or without a folder."""
         if self._analysis is None or place is None:
             return None
         if place not in self._read:
@@ -138,7 +138,7 @@ class Studies:
         return seeds > 0, version, seeds, study is not None and "prompts.csv" in study.files, runs
 
     def _shared(self, study: StudyRecord, claim: Claim) -> set[int]:
-        """The training seeds of all variants that a claim hangs on, as they are now."""
+        """The training seeds of all variants that a claim reads, as they are now."""
         now = {name: ("", self._finished.specs[name].hash) for name in self._finished.variants_for([claim])}
         return set.intersection(
             *(

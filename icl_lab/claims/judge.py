@@ -1,4 +1,4 @@
-"""Judge claims by what is stored: from one number per seed and side to a finding; trains nothing."""
+"""Judge claims from stored runs: from one number per seed and side to a finding; trains nothing."""
 
 import json
 import math
@@ -37,7 +37,7 @@ Recorded = Mapping[tuple[str, str], Sequence[Finding]]  # by experiment and pres
 def stored(
     name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None, correlation: float | None = None
 ) -> tuple[Experiment, list[str], list[Finding]]:
-    """Return an experiment as it fits a preset, what was left out and why, and its claims judged by what is there.
+    """Return an experiment as it fits a preset, what was left out and why, and its claims judged from stored runs.
 
     One that trains nothing is the same at every preset: its claims are judged where it was asked, and nowhere else.
     """
@@ -73,7 +73,7 @@ def recorded(
 
 
 def current(name: str, experiment: Experiment, store: Store, preset: str, found: Sequence[Finding]) -> bool:
-    """Return True where findings on an experiment are about its present claims, judged from what is there now."""
+    """Return True where findings on an experiment are about its present claims, judged from the runs of now."""
     if [each.claim for each in found] != [claim.statement for claim in experiment.claims]:
         return False
     return {each.judged_from for each in found} == {checksum(name, experiment, store, preset)}
@@ -104,7 +104,7 @@ def findings(
     costs: cost.Costs | None = None,
     correlation: float | None = None,
 ) -> list[Finding]:
-    """Judge every claim from what is finished, over the training seeds that both of its sides have.
+    """Judge every claim from finished runs, over the training seeds that both of its sides have.
 
     What an analysis found is read, for each claim, from that of the folders ``places`` which has most seeds of its
     sides, unless it is at hand as ``found``. ``correlation`` is that of seeds within a block, by default the
@@ -170,7 +170,7 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
         same = (bounded.state, bounded.direction, bounded.size) == (found.state, found.direction, found.size)
         if same and not lacks_prompt_variance(bounded):
             found, these_prompts = bounded, False
-    if len(evidence.undefined) >= len(found.seeds):  # what was seen in few of many is no answer to the claim
+    if len(evidence.undefined) >= len(found.seeds):  # the results in few of many is no answer to the claim
         return _closed(claim, State.NOTHING_TO_JUDGE, undefined)
     if found.judged and (why := _no_better(finished, claim, evidence, found.seeds)):
         unread = {name: ledger.COLUMNS[name].default for name in READ}
@@ -180,7 +180,7 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
 
 
 def _closed(claim: Claim, state: State, note: str = "", seeds: Sequence[int] = ()) -> Finding:
-    """Finding on a claim of which there is no effect."""
+    """Finding on a claim without an effect."""
     return Finding(claim=claim.statement, relation=claim.is_, state=state, note=note, seeds=tuple(seeds))
 
 
@@ -274,7 +274,7 @@ def lacks_prompt_variance(found: Finding) -> bool:
 
 
 def _no_better(finished: Finished, claim: Claim, evidence: Evidence, seeds: Sequence[int]) -> str:
-    """Return why nothing is to be judged: neither side does better than a trivial reference in the claim's cells.
+    """Return why a claim cannot be judged: neither side does better than a trivial reference in the claim's cells.
 
     Means over the seeds, in the cells of each side, are compared. Empty where one side does, where a side is no trained
     model, where grids are read in training conditions, and where no errors are compared.

@@ -430,9 +430,9 @@ def _read(cell: str, kind: Any) -> object:
 
 
 def stored(store: Store) -> dict[tuple[str, str], list[Finding]]:
-    """Return the repository's record by experiment and preset; nothing where there is none.
+    """Return the repository's record by experiment and preset; empty without one.
 
-    Raises ``RunFailed`` where the file is no such record.
+    Raises ``RunFailed`` where the file is not such a record.
     """
     path = None if store.archive is None else store.archive.root.parent / NAME
     if path is None or not path.exists():
@@ -454,7 +454,7 @@ def seed_correlation(store: Store) -> float:
 
 
 def recorded_basis(store: Store) -> str:
-    """Return the checksum of what the repository's record was judged from; empty where there is no record."""
+    """Return the checksum of what the repository's record was judged from; empty without a record."""
     return _basis(store).get("basis", "")
 
 
@@ -469,7 +469,7 @@ def _seal(row: Mapping[str, str], record: bytes) -> str:
 
 
 def _basis(store: Store) -> dict[str, str]:
-    """The row of the file ``BASIS``; raises ``RunFailed`` where it is no such file, or where its seal is wrong."""
+    """The row of the file ``BASIS``; raises ``RunFailed`` where it is not such a file, or where its seal is wrong."""
     path = None if store.archive is None else store.archive.root.parent / BASIS
     if path is None or not path.exists():
         return {}

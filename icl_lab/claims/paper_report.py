@@ -65,7 +65,7 @@ def check_paper(paper: str) -> None:
 def written(paper: str, files: Path, store: Store, tick: Tick = silent) -> Mapping[str, bytes]:
     """Return the files of a report by name: ``report.md``, ``report.tex`` and the figures that they show.
 
-    Trains nothing. Raises ``UnknownName`` for what is no paper, and ``RunFailed`` where no claim of it has a run.
+    Trains nothing. Raises ``UnknownName`` for an unknown paper, and ``RunFailed`` where no claim of it has a run.
     """
     check_paper(paper)  # before what takes long
     rows = of_paper(paper, files, record.everything(files, store, PRESETS, tick)[0])

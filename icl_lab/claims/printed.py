@@ -1,4 +1,4 @@
-"""The printed numbers of an experiment: where they stand in a table of ``icl_lab.base.published``."""
+"""The printed numbers of an experiment: their place in a table of ``icl_lab.base.published``."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ def rows(experiment: Experiment, overlay: bool) -> dict[str, dict[float, str]]:
 
 
 def numbers(experiment: Experiment, side: Quantity) -> list[float]:
-    """Return the printed numbers that a side ``printed:NAME`` of a claim stands for, one for each of its cells.
+    """Return the printed numbers that a side ``printed:NAME`` of a claim means, one for each of its cells.
 
     Raises ``UnknownName`` where no row of that name is printed, and ``BadValue`` where its cells are not.
     """

@@ -175,7 +175,7 @@ def _prompt_variance(
     left_out: Sequence[int],
     scale: Scale,
 ) -> Callable[[int], Evaluation | None]:
-    """Standard error over prompts of left - right over the first so many seeds, from values on resamples.
+    """Standard error over prompts of left - right over the first ``seeds`` seeds, from values on resamples.
 
     ``on_resamples`` returns them for a side and a seed, (1 + resamples), the same resamples for all; None where they
     are not kept. Seeds that keep them stand for those that do not, and for a look without any a later seed or one of
@@ -225,7 +225,7 @@ def from_analysis(
     prompts: int,
     left_out: Sequence[int] = (),
 ) -> Evidence:
-    """Read both sides of a claim from what an analysis found in so many prompts; no seeds where that is None.
+    """Read both sides of a claim from what an analysis found in that many prompts; no seeds where that is None.
 
     The seeds ``left_out`` suggested it: they do not judge it.
 

@@ -28,7 +28,7 @@ RUNS = "runs"  # of a results folder
 def basis(files: Path, store: Store) -> str:
     """SHA-256, shortened, of all that the record is judged from: experiment files, the evidence, its studies.
 
-    Empty where the evidence is not all, since the results folder has runs or studies of its own.
+    Empty where the evidence is not all, since the results folder has its own runs or studies.
     """
     return "" if store.archive is None or _own_places(store) else _basis(files, store.archive)
 

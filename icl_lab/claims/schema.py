@@ -43,7 +43,7 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tested_with(self) -> str:
-        """The normalizer that stands in the trained model when it is tested, by its one spelling; empty for its own."""
+        """The normalizer put into the trained model for its test, by its one spelling; empty for its own."""
         return normalizers.canonical(self.swap) if self.swap else ""
 
 
@@ -74,7 +74,7 @@ class PrintedEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sentence that says that one quantity is below another, above it, equal to it, or not below or above it.
 
-    ``printed`` is the effect that a paper prints for it, where its experiment's printed rows do not tell it
+    ``printed`` is the effect that a paper prints for it, where its experiment's printed rows lack it
     (``claims/printed.py``). ``margin`` is the difference (a ratio above 1 where ratios are compared) that counts as
     none, with its reason in ``because``. A model that has not learned its task is not judged far from training, unless
     ``ungated`` says why. ``suggested_by`` names, for a preset, training seeds whose results led to the claim: others

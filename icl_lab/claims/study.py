@@ -1,4 +1,4 @@
-"""An experiment as a study: its runs, what was asked of them before, and its folder with the claims judged."""
+"""An experiment as a study: its runs, earlier results, and its folder with the claims judged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
     """Return the folder that an experiment is published in; one that holds another study is left as it is.
 
     One that holds a part of it, such as fewer seeds of the same variants, becomes the whole. A study of some variants
-    does not stand in the place of the repository's of all, which it would hide.
+    does not replace the repository's of all, which it would hide.
     """
     usual = folders.usual(experiment_name, store, preset)
     places = sorted(usual.parent.glob(folders.others(usual)))
@@ -82,7 +82,7 @@ def destination(experiment_name: str, store: Store, preset: str, study: StudyRec
 def asked_before(
     experiment: Experiment, order: Order, members: Mapping[str, Sequence[Run]], lab: Lab
 ) -> EarlierStudies | None:
-    """Return what is stored of an experiment's analysis with some of these runs; None where that is nothing."""
+    """Return the stored results of an experiment's analysis with some of these runs; None where nothing is stored."""
     analysis = experiment.question()
     if analysis is None:
         return None

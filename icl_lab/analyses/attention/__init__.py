@@ -40,7 +40,7 @@ class Layout:
 @registry.add("attention")
 @dataclass(frozen=True, kw_only=True)
 class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
-    """Show what every head attends to in a prompt, as a page.
+    """Show the attention of every head in a prompt, as a page.
 
     The page (attention.html) needs nothing beside it: all maps of one model, or of two side by side with their
     difference, what each answers, and means over many prompts along the axes of the test grid. Weights and scores of

@@ -198,7 +198,7 @@ class Seen:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Return the normalizers; where two runs share one, with what tells them apart."""
+    """Return the normalizers; where two runs share one, with what distinguishes them."""
     found = [run.name for run in runs]
     if len(set(found)) < len(runs):
         found = [f"{run.name} seed {run.seed}" for run in runs]

@@ -28,7 +28,7 @@ class AttentionPage:
     height: int = 1100
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, so that its styles and names meet no others."""
+        """The page in its frame, so that its styles and names meet no others."""
         inside = markup.escape(self.html, quote=True)
         return (
             f'<iframe title="Attention maps" style="width:100%;height:{self.height}px;border:0" srcdoc="{inside}">'
@@ -158,7 +158,7 @@ def _intro(found: Seen) -> str:
 
 
 def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
-    """The weights of the last query in every head: what stands in the page before its script runs."""
+    """The weights of the last query in every head: shown before the script of the page runs."""
     marks, seen = found.frames[0].marks, found.frames[0].maps
     head = ["run", "layer.head", *(mark.label for mark in marks)]
     rows = [

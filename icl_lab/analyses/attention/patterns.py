@@ -38,7 +38,7 @@ class Compared(NamedTuple):
 
 
 def compared(marks: Sequence[Mark]) -> Compared:
-    """Compare numbers by their value, symbols by what is written; of vectors nothing is written."""
+    """Compare numbers by their value, symbols by their text; vectors have none."""
     values = [mark.value for mark in marks if mark.value is not None]
     if len(values) == len(marks):
         return Compared(values, torch.inf)

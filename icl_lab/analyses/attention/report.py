@@ -1,4 +1,4 @@
-"""Attention maps for reading: the answers beside the truth, every weight as CSV, and a figure for print."""
+"""Attention maps for reading: the answers with the truth, every weight as CSV, and a figure for print."""
 
 import csv
 import gzip
@@ -35,7 +35,7 @@ def answers_table(found: Seen) -> tuple[list[str], list[list[str]]]:
 
 
 def table(found: Seen) -> list[str]:
-    """Return the answers beside the truth, and where each head of the last query has its largest weight."""
+    """Return the answers with the truth, and where each head of the last query has its largest weight."""
     head, rows = answers_table(found)
     text = [
         f"Prompt {found.asked.brief}: {found.asked.origin}.",
@@ -79,9 +79,9 @@ def finding(found: Seen) -> str:
 
 
 def weights_csv(found: Seen) -> str:
-    """Return every visible cell of the prompt's maps, one a row; layers, heads and tokens counted from 0.
+    """Return every visible cell of the prompt's maps, one per row; layers, heads and tokens counted from 0.
 
-    What a run is beyond its normalizer and seed stands in the page and in its folder: here it would double a long file.
+    What a run is beyond its normalizer and seed is in the page and in its folder: here it would double a long file.
     """
     rows: list[Sequence[object]] = [
         ("attn", "seed", "layer", "head", "query", "key", "query_token", "key_token", "weight", "score")

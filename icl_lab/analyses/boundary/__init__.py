@@ -34,7 +34,7 @@ LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in si
 @registry.add("boundary")
 @dataclass(frozen=True, kw_only=True)
 class Boundary(GridAnalysis[Bounds]):
-    """Detect the values that answers do not exceed, and what they depend on.
+    """Detect the largest values of answers, and their dependence on slope and context.
 
     A model reads examples of f(x) = a x + b and is asked at x = (t - b) / a, for true values t ever farther out. On
     the median answer over contexts of examples the onset (the last t that is answered rightly), the bound B (where

@@ -28,7 +28,7 @@ READING = "docs/findings.md"  # how verdicts are made
 @click.option("--record", is_flag=True, help="Judge all claims anew, at all scales, and write the repository's record.")
 @gathered
 def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> None:
-    """Print what each experiment claims and what was seen; trains nothing.
+    """Print the claims of each experiment and their verdicts; trains nothing.
 
     Each claim once, at the largest scale that decides it.
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.

@@ -208,7 +208,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def number(value: float) -> str:
-    """A summary in three digits; nothing where there is none."""
+    """A summary in three digits; empty without one."""
     return "" if math.isnan(value) else f"{value:.3g}"
 
 

@@ -92,7 +92,7 @@ class Entry:
 
     @property
     def table(self) -> list[tuple[str, list[str]]]:
-        """Rows of (side, value of each seed), and their ratio or difference; nothing where there is no value."""
+        """Rows of (side, value of each seed), and their ratio or difference; empty without a value."""
         found = self.found
         if not found.left:
             return []
@@ -167,7 +167,7 @@ class _Read(Finished):
 
 
 def judged(store: Store, files: Path, tick: Tick = silent, grids: Grids | None = None) -> Claims:
-    """Read or judge all claims on what is stored; where that cannot be done, say why.
+    """Read or judge all claims on stored runs; where that cannot be done, say why.
 
     Grids that are in ``grids`` are not read again.
     """

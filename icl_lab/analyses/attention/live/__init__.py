@@ -1,4 +1,4 @@
-"""The attention page computes: it holds graphs of its models and lets a reader change what they read and how.
+"""The attention page computes: it holds graphs of its models and lets a reader change their input and normalizers.
 
 The script is split by ideas: ``engine`` runs graphs and needs no page (it runs under Node as well); ``controls`` is
 what a reader sees of it.
@@ -36,7 +36,7 @@ def engine() -> str:
 
 @cache
 def controls() -> str:
-    """Return the controls, in a block of their own; they read and change the names of attention.js."""
+    """Return the controls, in their own block; they read and change the names of attention.js."""
     return f"{{\n{_files(CONTROLS)}\n}}\n"
 
 

@@ -43,7 +43,7 @@ class Exported:
 
 
 def export_model(model: GPT2, swaps: Sequence[str] = (), tick: Callable[[int], object] = lambda done: None) -> Exported:
-    """Export a model and the normalizers that may be put into it; ``tick`` is told how many of both are done.
+    """Export a model and the normalizers that may be put into it; ``tick`` gets the number of both that are done.
 
     Raises ``NotExportable`` where the model or its own normalizer has no graph.
     """
@@ -108,7 +108,7 @@ def export_normalizer(choice: str, rules: Sequence[Normalizer], heads: int, head
 
 
 def _constants(part: nn.Module) -> list[Any]:
-    """Constants that tracing writes into a graph: the class of a module, and its attributes that are no parameters."""
+    """Constants that tracing writes into a graph: the class of a module, and its attributes other than parameters."""
     own = {name: value for name, value in vars(part).items() if name not in vars(nn.Module())}
     return [type(part), {name: value.tolist() if isinstance(value, Tensor) else value for name, value in own.items()}]
 

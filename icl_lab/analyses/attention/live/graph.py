@@ -69,7 +69,7 @@ def trace(part: nn.Module, what: str, example: Callable[[int], Inputs], limit: i
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what torch prints of its own parts, and the graphs that it prints where it fails."""
+    """Keep back the output of torch on its internals, and the graphs that it prints where it fails."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -121,7 +121,7 @@ def pack(program: ExportedProgram, part: nn.Module, what: str) -> OperatorGraph:
 
 
 def _name(node: Node) -> str:
-    """``aten.add`` for every overload of it: the interpreter tells scalars from tensors by looking at them."""
+    """``aten.add`` for every overload of it: the interpreter distinguishes scalars from tensors by looking at them."""
     if isinstance(node.target, torch._ops.OpOverload):
         return f"{node.target.namespace}.{node.target._opname}"
     return f"py.{getattr(node.target, '__name__', node.target)}"

@@ -1,4 +1,4 @@
-"""Data of a live page beside its models: the prompt as numbers, the question, and the form of answers."""
+"""Data of a live page apart from its models: the prompt as numbers, the question, and the form of answers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -83,7 +83,7 @@ def packed(model: Exported, graphs: list[list[list[object]]]) -> dict[str, objec
 
 
 def _editable(task: Task, prompt: Prompt) -> bool:
-    """True if every token is one number that a reader can type, its role told by its place alone."""
+    """True if every token is one number that a reader can type, its role given by its position alone."""
     if task.width != 1 or task.vocabulary:
         return False
     marks = wording.marks(task, prompt)
