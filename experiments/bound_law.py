@@ -119,27 +119,27 @@ def kind(row) -> str:
     return "width 256" if row.preset in ("wide4", "paper2", "paper") else "width 64"
 
 
-def dots(found: pd.DataFrame) -> list[bounds.Dot]:
+def dots(found: pd.DataFrame) -> list[bounds.BoundDot]:
     """Return the models as dots; an error is shown where training had every sigma at 1."""
     made = []
     for row in found.itertuples():
         shown = kind(row) not in ("other spread of labels", "bounded law")
         made.append(
-            bounds.Dot(
+            bounds.BoundDot(
                 row.variant.partition(",")[0], kind(row), row.largest, row.bound, row.error if shown else math.nan
             )
         )
     return made
 
 
-def printed() -> dict[str, bounds.Dot]:
+def printed() -> dict[str, bounds.BoundDot]:
     """Return the rows of Table 1: the C that they need, the size beyond which one label is expected, the error."""
     sizes = np.geomspace(5, 50, 400)
     expected = [PRINTED_LABELS * Linear().share_beyond(size) for size in sizes]
     largest = float(sizes[int(np.argmax(np.array(expected) < 1))])
     table = published.load("ssa_table1")
     errors = {label: table.at("mse", method=row, sigma=FAR).number for label, row in PRINTED_ROWS.items()}
-    return {f"Table 1, {label}": bounds.Dot(label, "", largest, NEEDED[label], errors[label]) for label in NEEDED}
+    return {f"Table 1, {label}": bounds.BoundDot(label, "", largest, NEEDED[label], errors[label]) for label in NEEDED}
 
 
 def floor() -> list[tuple[float, float]]:

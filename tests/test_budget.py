@@ -108,7 +108,7 @@ def sizes():
 
 
 def patterns():
-    """Docstrings with a clause that hides its noun or verb (``what is``, ``hangs on``, ``one row a seed``, ``told``)."""
+    """Docstrings with a clause that hides its noun or verb: ``what is``, ``hangs on``, ``a row a seed``, ``told``."""
     found = 0
     for path in modules():
         nodes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

@@ -158,3 +158,13 @@ def test_every_floor_is_real():
 
 def test_the_pass_fits_on_one_screen():
     assert len((ROOT / "pipeline.py").read_text().splitlines()) <= 110
+
+
+def test_no_two_classes_share_a_name():
+    """But for ``Run``: ``icl_lab.Run`` shows the stored one of ``runs/run.py``."""
+    found = {}
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {"Run": ["api/run.py", "runs/run.py"]}

@@ -95,7 +95,7 @@ def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, wor
 
 
 @dataclass(frozen=True)
-class Dot:
+class BoundDot:
     """A model: its normalizer and its kind, the largest label of its training, C, and its error (NaN: not shown)."""
 
     label: str
@@ -106,12 +106,12 @@ class Dot:
 
 
 def law(
-    dots: Sequence[Dot],
+    dots: Sequence[BoundDot],
     *,
     title: str,
     marks: Mapping[str, str],
     floor: Line = (),
-    printed: Mapping[str, Dot] | None = None,
+    printed: Mapping[str, BoundDot] | None = None,
     error: str = "",
 ) -> Figure:
     """Draw C against the largest training label; with a ``floor``, also the error far from training against C.

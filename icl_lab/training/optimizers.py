@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from icl_lab.training.muon import Muon
 from icl_lab.training.recipe import TrainSpec
-from icl_lab.training.scaling import WHOLE, Part
+from icl_lab.training.scaling import WHOLE, ScaledRows
 
 RAMP = 10  # the weight of an average's past is at most (1 + steps) / (RAMP + steps): at first it forgets its start
 
@@ -30,7 +30,7 @@ class Optimizer:
         recipe: TrainSpec,
         parameters: Mapping[str, nn.Parameter],
         matrices: Collection[str],
-        parts: Mapping[str, Sequence[Part]] | None = None,
+        parts: Mapping[str, Sequence[ScaledRows]] | None = None,
     ) -> None:
         learned = {name: p for name, p in parameters.items() if p.requires_grad}
         self.params, self.ema = list(learned.values()), recipe.ema
@@ -41,7 +41,7 @@ class Optimizer:
         self.rate: float | Tensor = recipe.rate
         by_muon, by_adam = list[tuple[nn.Parameter, float]](), defaultdict[tuple[bool, float], list[nn.Parameter]](list)
         for name, p in learned.items():
-            for part in (parts or {}).get(name, [Part()]):
+            for part in (parts or {}).get(name, [ScaledRows()]):
                 if recipe.optimizer == "muon" and name in matrices:
                     by_muon.append((self._view(p, part.rows), part.rate))
                 else:

@@ -22,7 +22,7 @@ LEAST_WIDTH = 8
 WHOLE = slice(None)
 
 
-class Part(NamedTuple):
+class ScaledRows(NamedTuple):
     """Rows of a parameter, along its first dimension, with a factor on their start and on their rate.
 
     ``rate`` multiplies the rate of Adam. For Muon it multiplies 0.2 sqrt(max(m, n)), the step of an (m n) matrix.
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     rate: float = 1.0
 
 
-def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[Part]]:
+def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[ScaledRows]]:
     """Return, by parameter name, the parts whose factors are not 1: of the read-out, and under mup of all weights.
 
     mup, for width d, head size h, relative to the base (d 64, h 16, 2 layers):
@@ -45,27 +45,28 @@ def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[Part]]:
     * Scores are q.k sqrt(16) / h in place of q.k / sqrt(h): the factor sqrt(16 / h) is that of the queries.
     * ``mup:depth=yes`` also multiplies what a block adds by 2 / layers, in place of that 1 / sqrt(2 layers).
     """
-    found: dict[str, list[Part]] = {}
+    found: dict[str, list[ScaledRows]] = {}
     if recipe.scaling != "fixed":
         d, factor = model.spec.width, _score_factor(model)
         for path, module in model.named_modules():
             if isinstance(module, nn.Linear) and path not in ("read_in", "read_out"):
                 found |= {f"{path}.{name}": made for name, made in _linear(model, recipe, path, module).items()}
             if path.endswith("norm_q") and isinstance(module, nn.RMSNorm):
-                found[f"{path}.weight"] = [Part(start=factor, rate=factor)]
+                found[f"{path}.weight"] = [ScaledRows(start=factor, rate=factor)]
         for name, p in model.named_parameters():  # gates of normalizers, which choose their own start
             if ".rule." in name and p.ndim == 2 and p.shape[1] == d:
-                found[name] = [Part(rate=WIDTH / d)]
-        found["read_out.weight"] = [Part(start=math.sqrt(3 / d), rate=WIDTH / d)]  # from uniform, deviation 1/sqrt(3 d)
+                found[name] = [ScaledRows(rate=WIDTH / d)]
+        found["read_out.weight"] = [ScaledRows(start=math.sqrt(3 / d), rate=WIDTH / d)]  # uniform: 1/sqrt(3 d)
     if recipe.read_out_rate != 1:
         for name in ("read_out.weight", "read_out.bias"):
             found[name] = [
-                Part(part.rows, part.start, part.rate * recipe.read_out_rate) for part in found.get(name, [Part()])
+                ScaledRows(part.rows, part.start, part.rate * recipe.read_out_rate)
+                for part in found.get(name, [ScaledRows()])
             ]
     return found
 
 
-def _linear(model: GPT2, recipe: TrainSpec, path: str, module: nn.Linear) -> dict[str, list[Part]]:
+def _linear(model: GPT2, recipe: TrainSpec, path: str, module: nn.Linear) -> dict[str, list[ScaledRows]]:
     """Parts of the weight and the bias of a linear map inside a block under mup."""
     d, layers, inputs = model.spec.width, model.spec.layers, module.in_features
     start, branch = 1 / math.sqrt(inputs) / 0.02, 1.0
@@ -79,8 +80,8 @@ def _linear(model: GPT2, recipe: TrainSpec, path: str, module: nn.Linear) -> dic
         own = branch * (_score_factor(model) if len(thirds) > 1 and rows.start == 0 and not model.spec.qk_norm else 1)
         muon = math.sqrt(WIDTH / max(outputs, inputs)) * math.sqrt(outputs / inputs)
         step = muon if recipe.optimizer == "muon" else WIDTH / d
-        weights.append(Part(rows, start * own, step * own))
-        biases.append(Part(rows, 1.0, own))
+        weights.append(ScaledRows(rows, start * own, step * own))
+        biases.append(ScaledRows(rows, 1.0, own))
     return {"weight": weights} | ({"bias": biases} if module.bias is not None else {})
 
 

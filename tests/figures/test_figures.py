@@ -222,11 +222,11 @@ def test_a_large_league_is_drawn_in_panels(count, shape):
 
 def test_the_law_of_the_bound_shows_each_model_and_kind_once():
     dots = [
-        bounds.Dot("softmax", "narrow", 13.0, 8.0, 140.0),
-        bounds.Dot("ssa", "narrow", 13.0, 7.9, 130.0),
-        bounds.Dot("softmax", "wide", 17.0, 17.0, math.nan),
+        bounds.BoundDot("softmax", "narrow", 13.0, 8.0, 140.0),
+        bounds.BoundDot("ssa", "narrow", 13.0, 7.9, 130.0),
+        bounds.BoundDot("softmax", "wide", 17.0, 17.0, math.nan),
     ]
-    marks, stars = {"narrow": "o", "wide": "s", "absent": "^"}, {"printed": bounds.Dot("ssa", "", 20.0, 28.0, 8.0)}
+    marks, stars = {"narrow": "o", "wide": "s", "absent": "^"}, {"printed": bounds.BoundDot("ssa", "", 20.0, 28.0, 8.0)}
     both = bounds.law(dots, title="law", marks=marks, floor=[(5.0, 110.0), (30.0, 6.0)], printed=stars, error="error")
     left, right = both.axes
     drawn = [(line.get_marker(), *np.ravel(line.get_xydata())) for line in left.lines if len(line.get_xdata()) == 1]

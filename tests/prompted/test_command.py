@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def true_to_all_but(number):
-    """Answers True, and False to the request of that number."""
+    """BatchAnswers True, and False to the request of that number."""
     said = (completion("False" if place == number else "True") for place in range(99))
     return lambda body: next(said)
 

@@ -1,4 +1,4 @@
-"""Answers are read strictly: the answer and nothing else."""
+"""BatchAnswers are read strictly: the answer and nothing else."""
 
 import math
 

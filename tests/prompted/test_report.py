@@ -1,4 +1,4 @@
-"""Answers become the metrics of trained models, on the prompts that these meet."""
+"""BatchAnswers become the metrics of trained models, on the prompts that these meet."""
 
 import pytest
 import torch

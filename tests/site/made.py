@@ -15,7 +15,7 @@ from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import Claim, Experiment, Quantity
 from icl_lab.comparison.verdict import Direction, State
 from icl_lab.extras.site.build import Stock, build
-from icl_lab.extras.site.claims import Claims, Entry
+from icl_lab.extras.site.claims import ClaimEntry, Claims
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run_files import encode_history
 from icl_lab.runs.spec import resolve
@@ -127,7 +127,7 @@ def claim(statement, direction, experiment="made", preset="smoke", **fields):
         right=(2.0, 4.0, 6.0),
         **answers,
     )
-    return Entry(asked, stated, msgspec.structs.replace(found, **fields))
+    return ClaimEntry(asked, stated, msgspec.structs.replace(found, **fields))
 
 
 def claims(*entries, comparisons=()):

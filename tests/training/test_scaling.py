@@ -14,7 +14,7 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.spec import resolve
 from icl_lab.training import scaling
 from icl_lab.training.loop import Progress, optimizer, train
-from icl_lab.training.scaling import Part
+from icl_lab.training.scaling import ScaledRows
 
 ROOT = Path(__file__).parents[2]
 STILL = ["train.warmup=0", "train.schedule=constant", "train.clip=0", "train.steps=1"]
@@ -46,17 +46,19 @@ def test_factors_of_muon_by_hand():
     start = 1 / math.sqrt(D) / 0.02
     third, step = [slice(k * D, (k + 1) * D) for k in range(3)], math.sqrt(64 / D)
     assert found["blocks.1.attention.qkv.weight"] == [
-        Part(third[0], pytest.approx(start * Q), pytest.approx(step * Q)),
-        *(Part(rows, pytest.approx(start), pytest.approx(step)) for rows in third[1:]),
+        ScaledRows(third[0], pytest.approx(start * Q), pytest.approx(step * Q)),
+        *(ScaledRows(rows, pytest.approx(start), pytest.approx(step)) for rows in third[1:]),
     ]
-    assert found["blocks.1.attention.qkv.bias"][0] == Part(third[0], 1, pytest.approx(Q))
-    assert found["blocks.1.attention.project.weight"] == [Part(slice(None), pytest.approx(start), pytest.approx(step))]
+    assert found["blocks.1.attention.qkv.bias"][0] == ScaledRows(third[0], 1, pytest.approx(Q))
+    assert found["blocks.1.attention.project.weight"] == [
+        ScaledRows(slice(None), pytest.approx(start), pytest.approx(step))
+    ]
     # 4 d outputs: the norm of the step is twice that of a square; d outputs of 4 d inputs: half of it.
     widen = math.sqrt(64 / (4 * D)) * 2
-    assert found["blocks.1.mlp.widen.weight"] == [Part(slice(None), pytest.approx(start), pytest.approx(widen))]
-    narrow = Part(slice(None), pytest.approx(start / 2), pytest.approx(math.sqrt(64 / (4 * D)) / 2))
+    assert found["blocks.1.mlp.widen.weight"] == [ScaledRows(slice(None), pytest.approx(start), pytest.approx(widen))]
+    narrow = ScaledRows(slice(None), pytest.approx(start / 2), pytest.approx(math.sqrt(64 / (4 * D)) / 2))
     assert found["blocks.1.mlp.project.weight"] == [narrow]
-    assert found["read_out.weight"] == [Part(slice(None), pytest.approx(math.sqrt(3 / D)), 64 / D)]
+    assert found["read_out.weight"] == [ScaledRows(slice(None), pytest.approx(math.sqrt(3 / D)), 64 / D)]
     assert "read_in.weight" not in found
     assert not any("positions" in name or "norm" in name for name in found)
 
@@ -146,7 +148,7 @@ def test_a_step_of_adam_is_the_rate_times_its_factor(recipe):
 def test_normed_queries_take_the_score_factor_in_their_gain():
     spec, model = untrained(*WIDE, "model.qk_norm=yes")
     found = scaling.parts(model, spec.train)
-    assert found["blocks.0.attention.norm_q.weight"] == [Part(slice(None), pytest.approx(Q), pytest.approx(Q))]
+    assert found["blocks.0.attention.norm_q.weight"] == [ScaledRows(slice(None), pytest.approx(Q), pytest.approx(Q))]
     assert model.blocks[0].attention.norm_q.weight.tolist() == pytest.approx([Q] * 32)
     assert len({part.start for part in found["blocks.0.attention.qkv.weight"]}) == 1
 
@@ -156,7 +158,7 @@ def test_gates_that_read_the_stream_get_the_rate_of_the_width():
     rule = {name: of for name, of in scaling.parts(model, spec.train).items() if ".rule." in name}
     assert {name.rpartition(".")[2] for name in rule} == {"w"}
     assert len(rule) == 8  # two gates in each of four layers
-    assert all(of == [Part(rate=64 / D)] for of in rule.values())
+    assert all(of == [ScaledRows(rate=64 / D)] for of in rule.values())
 
 
 @pytest.mark.parametrize(

@@ -310,10 +310,10 @@ def figures(found: Bounds, title: str) -> dict[str, Figure]:
     return made
 
 
-def _dots(found: Bounds) -> list[pictures.Dot]:
+def _dots(found: Bounds) -> list[pictures.BoundDot]:
     """C and the largest training label of each model that has both; none where all met the same labels."""
     dots = [
-        pictures.Dot(
+        pictures.BoundDot(
             label.partition(",")[0], found.spec.preset, of["largest-label"][SHOWN], of["bound"][SHOWN], math.nan
         )
         for label, seeds in bounded(found).items()

@@ -59,8 +59,8 @@ class Reply:
 
 
 @dataclass
-class Answers:
-    """Answers by the key of their question, and the questions that failed with the reason of each."""
+class BatchAnswers:
+    """BatchAnswers by the key of their question, and the questions that failed with the reason of each."""
 
     replies: dict[str, Reply] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -76,14 +76,14 @@ def kept(replies: Mapping[str, Reply]) -> bytes:
     return b"".join(_line(key, replies[key]) for key in sorted(replies))
 
 
-def read(paths: Sequence[Path], questions: Iterable[PromptQuestion], models: Collection[str]) -> Answers:
+def read(paths: Sequence[Path], questions: Iterable[PromptQuestion], models: Collection[str]) -> BatchAnswers:
     """Read the answers to questions, given by one of these models, from files.
 
     A request that failed may stand there a second time. Raises ``RunFailed`` where a file cannot be read or a line is
     damaged, and ``BadValue`` where an answer is of another question or model, or a second one.
     """
     known = {question.key for question in questions}
-    found = Answers()
+    found = BatchAnswers()
     for path in paths:
         for number, line in _lines(path):
             where = f"{path}, line {number}"

@@ -1,4 +1,4 @@
-"""Answers read from text, strictly.
+"""BatchAnswers read from text, strictly.
 
 A model that reasons before it answers, that gives two numbers, or a number with a unit, has not answered in the form
 that was asked for. A lenient parser scores its own guesses.

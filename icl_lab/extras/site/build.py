@@ -13,7 +13,7 @@ from icl_lab import tasks
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
-from icl_lab.extras.site.claims import Claims, Entry
+from icl_lab.extras.site.claims import ClaimEntry, Claims
 from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.specifications import Grids, Specification
 from icl_lab.extras.site.studies import MOST_ROWS, StudyPage
@@ -71,7 +71,7 @@ class Stock:
         """The specifications as verdicts and studies name them: by hash and the normalizer put in."""
         return {(spec.spec, spec.swap): spec for spec in self.specifications}
 
-    def claims_of(self, study: StudyPage) -> list[Entry]:
+    def claims_of(self, study: StudyPage) -> list[ClaimEntry]:
         """Return the claims that are read from a study."""
         name = study.place.rpartition("/")[2]
         here = (each for each in self.claims.all if (each.found.experiment, each.found.preset) == study.asked)
@@ -146,9 +146,9 @@ def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
     ]
 
 
-def _experiment(name: str, entries: Sequence[Entry], stock: Stock, common: Mapping[str, Any]) -> Site:
+def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: Mapping[str, Any]) -> Site:
     compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
-    by_preset: dict[str, list[Entry]] = {}
+    by_preset: dict[str, list[ClaimEntry]] = {}
     for entry in entries:
         by_preset.setdefault(entry.found.preset, []).append(entry)
     beside = [study for study in stock.studies if study.asked[0] == name]

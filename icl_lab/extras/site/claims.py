@@ -29,7 +29,7 @@ FEW = 12  # claims that the first page shows where none of the headline ones was
 
 
 @dataclass(frozen=True)
-class Entry:
+class ClaimEntry:
     """A claim of an experiment with the finding at one scale."""
 
     made: Experiment
@@ -127,8 +127,8 @@ def at(side: Quantity) -> str:
 class Claims:
     """The claims that rest on something, those to begin with, comparisons of all variants, and why there are none."""
 
-    all: Sequence[Entry] = ()
-    first: Sequence[Entry] = ()
+    all: Sequence[ClaimEntry] = ()
+    first: Sequence[ClaimEntry] = ()
     comparisons: Sequence[Comparison] = ()
     why_none: str = ""
     failed: bool = False  # why there are none is a fault, and not that nothing was tested
@@ -146,9 +146,9 @@ class Claims:
         theory = len(self.all) - len(empirical)
         return f"Over all scales {ledger.tally(empirical)}" + f". Beside them {theory} of theory" * bool(theory)
 
-    def by(self, what: str) -> dict[str, list[Entry]]:
+    def by(self, what: str) -> dict[str, list[ClaimEntry]]:
         """Return the claims by their ``experiment``, or by the ``paper`` that makes them."""
-        found: dict[str, list[Entry]] = {}
+        found: dict[str, list[ClaimEntry]] = {}
         for each in self.all:
             found.setdefault(each.made.paper if what == "paper" else each.found.experiment, []).append(each)
         return found
@@ -173,14 +173,14 @@ def judged(store: Store, files: Path, tick: Tick = silent, grids: Grids | None =
     """
     grids = {} if grids is None else grids
     try:
-        known, compared, found = dict[str, dict[str, list[Finding]]](), list[Comparison](), list[Entry]()
+        known, compared, found = dict[str, dict[str, list[Finding]]](), list[Comparison](), list[ClaimEntry]()
         for each in ledger.rated([e for e in record.everything(files, store, PRESETS)[0] if _tested(e)]):
             known.setdefault(each.experiment, {}).setdefault(each.preset, []).append(each)
         for name in counted(experiments.names(files), "reading claims", tick, str):
             made = experiments.load(name, files)
             claims = {claim.statement: claim for claim in made.claims}
             for preset, findings in known.get(name, {}).items():
-                found += [Entry(made, claims[each.claim], each) for each in findings]
+                found += [ClaimEntry(made, claims[each.claim], each) for each in findings]
                 if made.question() is None:
                     finished = _Read(experiments.fitting(made, preset)[0], store, preset)
                     finished.grids = grids
@@ -197,7 +197,7 @@ def _tested(found: Finding) -> bool:
     return found.state is not State.NOT_RUN
 
 
-def _first(entries: Sequence[Entry]) -> list[Entry]:
+def _first(entries: Sequence[ClaimEntry]) -> list[ClaimEntry]:
     """The headline claims, each at the largest scale that decides it."""
     chosen = {id(each) for each in ledger.strongest([entry.found for entry in entries])}
     strongest = {(e.found.experiment, e.found.claim): e for e in entries if id(e.found) in chosen}
