@@ -228,7 +228,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> list[str]:
-        """What limits it: why nothing is judged, models that have not learned, seeds left out or passed over."""
+        """Limits: why nothing is judged, models that have not learned, seeds left out or passed over."""
         before = f"{span(self.left_out)} suggested it or came before it, left out" if self.left_out else ""
         if math.isnan(self.effect):
             return [each for each in (self.note, before) if each]
@@ -239,7 +239,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outlook(self) -> str:
-        """What would decide it while it is open: seeds and hours of one core, or more test prompts."""
+        """Needs of a claim that is open: seeds and hours of one core, or more test prompts."""
         if self.state is State.FEW_SEEDS and self.more is not None:
             return f"{_seeds(self.more)} for a first look"
         if not self.judged or self.decided:

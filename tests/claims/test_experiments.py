@@ -577,6 +577,7 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
     made = experiment.load("ssmax-figure4", FOLDER)
     monkeypatch.setattr(Learning, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(Learning, "value", lambda self, found, of, cells, metric, seed: len(of) + 0.1 * seed * len(of))
+    monkeypatch.setattr(Learning, "on_resamples", lambda self, *_: None)
     found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
     assert len(found) == len(made.claims)
     assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)

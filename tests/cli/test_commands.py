@@ -161,8 +161,9 @@ def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
     words = [*asked, "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL]
     code, whole, _ = run(*words)
     assert code == 0
+    real = base.encode
     for name, module in list(sys.modules.items()):
-        if name.startswith("icl_lab.") and getattr(module, "encode", None) is base.encode:
+        if name.startswith("icl_lab.") and getattr(module, "encode", None) is real:
             monkeypatch.setattr(module, "encode", fail)
     code, out, err = run(*words)
     assert code == 1
