@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from icl_lab.api import list_tasks as list_tasks
     from icl_lab.api import load as load
     from icl_lab.api import paper_report as paper_report
+    from icl_lab.api import rates as rates
     from icl_lab.api import rule as rule
     from icl_lab.api import sweep as sweep
     from icl_lab.api import task as task
@@ -64,7 +65,7 @@ _PLACES = {
     "Study": "api.study",
     **dict.fromkeys(
         (
-            *("sweep", "compare", "analyse", "attention", "experiment", "paper_report", "find", "load"),
+            *("sweep", "compare", "rates", "analyse", "attention", "experiment", "paper_report", "find", "load"),
             *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs", "cells"),
             *("rule", "task", "analysis", "import_parts", "export"),
         ),

@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import pandas as pd
 
@@ -91,9 +91,12 @@ def compare(
     *,
     seeds: int = 3,
     baseline: str = "softmax",
+    rates: Literal["shared", "own"] = "shared",
     where: Where = HERE,
 ) -> "Study":
     """Compare normalizers, paired over training seeds, and train missing runs: ``icl-lab compare``.
+
+    ``rates="own"`` takes for each normalizer the best rates of its stored curve (``icl.rates``).
 
     Raises ``LabError`` with the line that the command line prints.
 
@@ -108,13 +111,40 @@ def compare(
     from icl_lab.api.study import Study
     from icl_lab.execute import study
 
-    plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds))
+    plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds), rates=rates)
     told = "" if baseline == "softmax" else baseline
     line = plan.command("compare", where, baseline=told, name=where.name)
     with where.session(line) as lab:
         runs = plan.runs(lab.store)
         made = study.compare(runs, lab, baseline, where)
     return Study(made, [Run(run, lab) for run in runs])
+
+
+@checked
+def rates(
+    task: str,
+    attns: str | Sequence[str],
+    preset: str = "lite",
+    settings: Settings = (),
+    *,
+    seeds: int = 2,
+    factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    widths: Sequence[int] = (),
+    where: Where = HERE,
+) -> pd.DataFrame:
+    """Find the best learning rates of each normalizer, as ``icl-lab rates``; trains what is missing.
+
+    One row per normalizer and width: ``best`` (factor of the recipe's rates; NaN without a bracket), ``rate``,
+    ``muon_rate``, ``low`` and ``high`` (the factors of the bracket), ``error`` at the best, ``sensitivity``.
+
+    Raises ``LabError`` with the line that the command line prints.
+    """
+    from icl_lab.execute import rates as curves
+
+    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds, widths, factors)
+    with where.session() as lab:
+        made = curves.measure(plan, lab, where)
+    return frame_of(curves.rows(made.found))
 
 
 @checked

@@ -15,6 +15,7 @@ from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
 from icl_lab.comparison.page import Picture, words
 from icl_lab.comparison.page.tables import summaries
+from icl_lab.comparison.rates import words as words_of
 from icl_lab.comparison.sentences import sentence
 from icl_lab.execute.arguments import checked
 from icl_lab.execute.study import Made
@@ -44,6 +45,11 @@ class Study(show.Written):
     def verdict(self) -> str:
         """Summary in one sentence."""
         return sentence(self.numbers)
+
+    @property
+    def rates(self) -> str:
+        """Learning rates in words: shared by all normalizers, or the own rates of each."""
+        return words_of({run.stored.spec.attn: run.stored.spec for run in self.members})
 
     @checked
     def table(self) -> pd.DataFrame:

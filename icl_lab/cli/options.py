@@ -112,7 +112,10 @@ seeds_option = click.option(
 
 seed_option = click.option("--seed", type=click.IntRange(0, 10**9), help="This seed alone, in place of --seeds.")
 draws_option = click.option(
-    "--draws", type=click.Choice(["ours", "paper"]), default="ours", help="paper: the published test set."
+    "--draws",
+    type=click.Choice(["ours", "paper", "tuning"]),
+    default="ours",
+    help="paper: the published test set; tuning: prompts to choose recipes by.",
 )
 repeat_option = click.option("--force", is_flag=True, help="Repeat runs that are finished.")
 over_option = click.option("--force", is_flag=True, help="Write over another study in that folder.")

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
+from icl_lab.comparison import rates
 from icl_lab.execute.where import Where
 from icl_lab.runs import command, environment, presets
 from icl_lab.runs.run import Run
@@ -17,7 +19,8 @@ from icl_lab.runs.store import Store
 class RunPlan:
     """Normalizers on a task at a preset, from some training seeds; with ``swap`` also tested with that one in them.
 
-    ``settings`` are those of ``--set``, and ``draws=paper`` for the published test set.
+    ``settings`` are those of ``--set``, and ``draws=paper`` for the published test set. With ``rates=own`` each
+    normalizer has the best rates of its stored curve (``comparison/rates.py``), else all have those of the preset.
     """
 
     task: str
@@ -26,6 +29,7 @@ class RunPlan:
     settings: Sequence[str] = ()
     seeds: Sequence[int] = (0,)
     swap: str = ""
+    rates: Literal["shared", "own"] = "shared"
 
     @property
     def draws(self) -> str:
@@ -51,6 +55,8 @@ class RunPlan:
             specs = {spec.hash: spec for spec in (resolve(self.task, attn, *more) for attn in self.attns)}
         except UnknownName as error:
             raise environment.explain_missing(error, store.root) from None
+        if self.rates == "own":
+            specs = {spec.hash: spec for spec in (rates.own(each, store) for each in specs.values())}
         for spec in specs.values():
             check_swap(spec, self.swap)
         return [store.run(spec, seed, rule) for spec in specs.values() for seed in self.seeds for rule in tests]
@@ -58,7 +64,8 @@ class RunPlan:
     def command(self, verb: str, where: Where, **more: str | bool | Sequence[str]) -> str:
         """Return the command line that does the same."""
         draws = "" if self.draws == "ours" else self.draws
-        said = {"swap": self.swap, "draws": draws, **more, "force": where.force}
+        own = "" if self.rates == "shared" else self.rates
+        said = {"swap": self.swap, "draws": draws, "rates": own, **more, "force": where.force}
         seeds = max(self.seeds) + 1
         if verb in ("sweep", "train") and len(self.seeds) == 1 and seeds > 1:
             seeds, said = 1, {"seed": str(self.seeds[0]), **said}

@@ -106,7 +106,7 @@ def test_operations(spec: RunSpec) -> float:
     """
     task, test = tasks.build(spec.task), spec.test
     count, lengths = parameters(spec, task), test.lengths[-1:] if task.prefixes else test.lengths
-    sets = len(test.shifts()) * (len(task.suites()) if test.draws == "ours" else 1)
+    sets = len(test.shifts()) * (len(task.suites()) if test.draws != "paper" else 1)
     return sets * test.prompts * sum(_forward(spec, task, count, task.tokens(length)) for length in lengths)
 
 
@@ -212,7 +212,7 @@ def test_seconds(spec: RunSpec, device: torch.device) -> float:
 
     one()
     passes = 1.0 if task.prefixes and model.prefix_consistent else sum(lengths) / lengths[-1]
-    sets = len(spec.test.shifts()) * (len(task.suites()) if spec.test.draws == "ours" else 1)
+    sets = len(spec.test.shifts()) * (len(task.suites()) if spec.test.draws != "paper" else 1)
     return min(environment.seconds(one, device) for _ in range(2)) * sets * passes * spec.test.prompts / few
 
 

@@ -31,7 +31,8 @@ MEMORY = 256 * 2**20  # bytes that one forward pass may take, roughly; small eno
 class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shift grid: the product of its axes, ``prompts`` in each cell (rounded up to whole blocks of 64).
 
-    ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts.
+    ``draws=paper`` measures on the published evaluation set instead, which has its own number of prompts;
+    ``draws=tuning`` on prompts by which recipes are chosen, and which no other test draws.
     ``positions`` names the position code that the model reads with when tested, where it is not that of training.
     ``rescale`` divides labels, inputs or both by their size in the first ``rescale_from`` examples and multiplies the
     answers back (``icl_lab/base/rescale.py``).
@@ -41,7 +42,7 @@ class TestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     prompts: Annotated[int, Meta(ge=1, le=100_000_000)]
     axes: dict[str, list[float]]
-    draws: Literal["ours", "paper"] = "ours"
+    draws: Literal["ours", "paper", "tuning"] = "ours"
     positions: str = ""
     rescale: Rescale = "none"
     rescale_from: Annotated[int, Meta(ge=1, le=LONGEST)] = FIRST
@@ -203,7 +204,7 @@ def measure(
     tick(0, len(shifts))  # the first shift of a large model takes minutes
     for done, shift in enumerate(shifts):
         # The published set is what it is: it has no second, balanced one.
-        for prefix, suite in (task.suites() if test.draws == "ours" else {"": task}).items():
+        for prefix, suite in (task.suites() if test.draws != "paper" else {"": task}).items():
             for name, subject in subjects.items():
                 for length, views, errors, lost in _passes(subject, suite, test, shift):
                     if name == first and task.headline in views and task.headline.startswith(prefix):
@@ -218,7 +219,7 @@ def measure(
                         if metric == FLOOR and suite.headline != task.headline:
                             metric = f"{prefix}{FLOOR}"
                         asked = asked and (metric == FLOOR or metric.startswith(prefix))
-                        if asked and (test.draws == "ours" or metric not in task.medians):
+                        if asked and (test.draws != "paper" or metric not in task.medians):
                             row = {"attn": name, **shift, "length": length, "metric": metric}
                             result.cells.append(row | summary(values, median=metric in task.medians))
                     if name == first and length == test.lengths[-1]:
@@ -282,7 +283,8 @@ def draw(task: Task, length: int, test: TestSpec, shift: Mapping[str, float]) ->
     """Draw test prompts by address: a length has its own prompts unless it is cut from the greatest."""
     if test.draws == "paper":
         return task.published(length, **shift)
-    address: tuple[str | int, ...] = ("test",) if task.prefixes else ("test", length)
+    set_name = "tuning" if test.draws == "tuning" else "test"
+    address: tuple[str | int, ...] = (set_name,) if task.prefixes else (set_name, length)
     blocks = [
         task.sample(stream(TEST_SEED, *address, block), BLOCK, length, **shift)
         for block in range(-(-test.prompts // BLOCK))

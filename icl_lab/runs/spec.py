@@ -105,7 +105,7 @@ def preset_spec(task: str, attn: str, preset: str, draws: str = "ours") -> RunSp
         test=TestSpec(prompts=chosen.prompts, axes=axes),
     )
     if draws != "ours":
-        length = built.published_length
+        length = built.published_length if draws == "paper" else None
         spec = change(spec, {"test.draws": draws} | ({"test.axes.length": str(length)} if length else {}))
     return change(spec, built.usual)
 

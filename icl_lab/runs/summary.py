@@ -136,6 +136,12 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     )
 
 
+def trivial_error(grid: Grid, task: Task, spec: RunSpec) -> float:
+    """Return the error, in training conditions, of the best reference that reads no example; NaN without one."""
+    trivial, _ = _references(at_home([grid], task, spec), task)
+    return min(trivial.values(), default=math.nan)
+
+
 def normalized_error(values: Mapping[str, float], name: str, task: Task) -> float | None:
     """Error on the scale of the task's references: 0 is the best of all, 1 the best trivial one; None unknown.
 

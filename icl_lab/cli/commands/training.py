@@ -10,13 +10,18 @@ from icl_lab.base.errors import RunFailed
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
     crowd_options,
+    dry_run_option,
     gathered,
     name_option,
+    over_option,
     run_options,
     seed_option,
     tell_files,
+    where_options,
 )
 from icl_lab.cli.output import out
+from icl_lab.cli.values import Numbers, several_rules
+from icl_lab.execute.where import SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +58,13 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 @run_options
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
+@click.option(
+    "--rates",
+    type=click.Choice(["shared", "own"]),
+    default="shared",
+    show_default=True,
+    help="own: each normalizer at the best rates of its stored curve (icl-lab rates).",
+)
 @name_option
 @gathered
 def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
@@ -60,11 +72,64 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
     from icl_lab.cli.show import warn
 
     seeds = len(plan.seeds)
-    made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
+    made = icl.compare(
+        plan.task,
+        plan.attns,
+        plan.preset,
+        plan.settings,
+        seeds=seeds,
+        baseline=baseline,
+        rates=plan.rates,
+        where=where,
+    )
     out(made.verdict)
+    out(made.rates)
     warn([run.stored for run in made.runs])
     tell_files(made.folder, made.made.files, "report.html")
     out(f"next: {then('compare', {'--seeds': [str(seeds + 2)]})}   (more seeds: surer answers)")
+
+
+@click.command()
+@click.option("--task", required=True, help="See: icl-lab list tasks.")
+@click.option(
+    "--attn", "attns", required=True, multiple=True, callback=several_rules, help="Normalizer; may be given again."
+)
+@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1, SEEDS), help="Tuning seeds, from 100 on.")
+@click.option(
+    "--factors",
+    default="0.25,0.5,1,2,4,8",
+    show_default=True,
+    type=Numbers(float, 2.0**-8, 2.0**8),
+    help="Powers of 2 that multiply the recipe's rates; more are added until the best has a worse one on each side.",
+)
+@click.option("--widths", default="", type=Numbers(int, 8, 8192, empty=True), help="A curve per width.")
+@dry_run_option
+@over_option
+@name_option
+@where_options
+@crowd_options
+@gathered
+def rates(
+    task: str,
+    attns: "Sequence[str]",
+    preset: str,
+    settings: "Sequence[str]",
+    seeds: int,
+    factors: "Sequence[float]",
+    widths: "Sequence[int]",
+    where: "Where",
+) -> None:
+    """Find the best learning rates of each normalizer: error over a factor of the recipe's rates.
+
+    Trains from tuning seeds and tests on tuning prompts, which no comparison reads; compare --rates own takes the best.
+    """
+    from icl_lab.execute import rates as curves
+
+    plan = curves.RatesPlan(task, attns, preset, settings, seeds, widths, factors)
+    with where.session() as lab:
+        made = curves.measure(plan, lab, where)
+    tell_files(made.folder, made.files, "rates.png")
+    out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [preset]})}")
 
 
 @click.command()

@@ -1,0 +1,186 @@
+"""Learning-rate curves: error in training conditions over a factor of the recipe's rates, one curve a normalizer.
+
+A run of a curve is trained like the run that is asked for, with ``train.rate`` and, under Muon, ``train.muon_rate``
+multiplied by the factor, from a tuning seed (100 and up). It is tested in training conditions on tuning prompts
+(``test.draws=tuning``), which no training and no other test draws: no number of a test grid is read.
+
+    error at a factor   geometric mean over the tuning seeds (arithmetic of rates of error); infinite if one diverged
+    best                factor of the least error; it has a bracket where the factors on both sides of it err more
+    sensitivity         mean over the factors of log(min(error, trivial) / error at the best), nats; of rates of error
+                        the mean difference. The cap is the trivial reference (arXiv 2309.14322, Sec. 2.2, caps at the
+                        loss of the untrained model)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import msgspec
+
+from icl_lab import tasks
+from icl_lab.base.errors import BadValue
+from icl_lab.runs import command
+from icl_lab.runs.measure import TestSpec
+from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Store
+from icl_lab.runs.summary import training_cell, trivial_error
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+POWERS = 8  # factors reach from 2^-8 to 2^8
+FIRST_SEED = 100  # of tuning: no comparison has so many seeds
+PROMPTS = 1024
+
+
+def is_power(factor: float) -> bool:
+    """Return True for a power of 2."""
+    return factor > 0 and math.log2(factor).is_integer()
+
+
+def scaled(spec: RunSpec, factor: float) -> RunSpec:
+    """Return a specification with its rates multiplied; raise ``BadValue`` where one would leave (0, 1]."""
+    names = ["rate", *(["muon_rate"] if spec.train.optimizer == "muon" else [])]
+    rates = {name: float(f"{getattr(spec.train, name) * factor:.6g}") for name in names}
+    if max(rates.values()) > 1:
+        raise BadValue(f"{factor:g} times the rates of {spec.name}: a rate is at most 1, got {max(rates.values()):g}.")
+    return msgspec.structs.replace(spec, train=msgspec.structs.replace(spec.train, **rates))
+
+
+def tuning(spec: RunSpec, factor: float) -> RunSpec:
+    """Return the specification of a run of the curve of ``spec``: scaled rates, tested on tuning prompts alone."""
+    task = tasks.build(spec.task)
+    here = training_cell(task, spec)
+    axes = {axis: values if axis in task.facets else [here[axis]] for axis, values in spec.test.axes.items()}
+    test = TestSpec(prompts=PROMPTS, axes=axes, draws="tuning", positions=spec.test.positions)
+    return msgspec.structs.replace(scaled(spec, factor), test=test)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Errors of a normalizer at each factor of the rates of ``spec``, one number a tuning seed (infinite: diverged)."""
+
+    spec: RunSpec
+    errors: Mapping[float, Sequence[float]]
+    trivial: float
+    log: bool
+
+    def mean(self, factor: float) -> float:
+        """Return the mean error at a factor; geometric where errors span decades."""
+        values = self.errors[factor]
+        if not (self.log and all(0 < value < math.inf for value in values)):
+            return fmean(values)
+        return math.exp(fmean(map(math.log, values)))
+
+    @property
+    def means(self) -> dict[float, float]:
+        """Mean error by factor, in ascending order."""
+        return {factor: self.mean(factor) for factor in sorted(self.errors)}
+
+    @property
+    def lowest(self) -> float | None:
+        """Factor with the least mean error, at an edge or not; None where every training diverged."""
+        finite = {factor: mean for factor, mean in self.means.items() if math.isfinite(mean)}
+        return min(finite, key=finite.__getitem__, default=None)
+
+    @property
+    def bracket(self) -> tuple[float, float] | None:
+        """Factors on both sides of the best; None where the least error lies at an edge."""
+        order = sorted(self.errors)
+        if (lowest := self.lowest) is None or lowest in (order[0], order[-1]):
+            return None
+        at = order.index(lowest)
+        return order[at - 1], order[at + 1]
+
+    @property
+    def best(self) -> float | None:
+        """Factor with the least mean error; None at an edge, and where every training diverged."""
+        return None if self.bracket is None else self.lowest
+
+    @property
+    def sensitivity(self) -> float:
+        """Mean excess over the least error, over the factors; NaN where every training diverged."""
+        if (lowest := self.lowest) is None:
+            return math.nan
+        capped = [min(mean, self.trivial) for mean in self.means.values()]
+        least = min(self.mean(lowest), self.trivial)
+        return fmean(math.log(each / least) if self.log else each - least for each in capped)
+
+    def wider(self) -> list[float]:
+        """Return the factor beyond the edge with the least error; empty with a bracket, and where none is left."""
+        order = sorted(self.errors)
+        if self.bracket is not None or self.lowest is None:
+            return []
+        beyond = order[0] / 2 if self.lowest == order[0] else order[-1] * 2
+        return [beyond] if 2.0**-POWERS <= beyond <= 2.0**POWERS and _allowed(self.spec, beyond) else []
+
+
+def _allowed(spec: RunSpec, factor: float) -> bool:
+    try:
+        scaled(spec, factor)
+    except BadValue:
+        return False
+    return True
+
+
+def curve(spec: RunSpec, runs: Mapping[float, Sequence[Run]]) -> Curve:
+    """Return the curve of finished runs, by factor."""
+    task = tasks.build(spec.task)
+    errors, trivial = dict[float, list[float]](), math.inf
+    for factor, group in runs.items():
+        grids = [run.grid() for run in group]
+        errors[factor] = [
+            math.inf if run.diverged else float(grid.where(attn=run.name, metric=task.headline).frame["value"].mean())
+            for run, grid in zip(group, grids, strict=True)
+        ]
+        trivial = trivial_error(grids[0], task, group[0].spec)
+    return Curve(spec, errors, trivial, task.log_scale)
+
+
+def stored(spec: RunSpec, store: Store) -> Curve | None:
+    """Return the curve that a store holds of a specification, over all tuning seeds that each of its factors has.
+
+    Its runs share task, model, steps and scaling with ``spec``. None where no factor was run.
+    """
+    found = dict[float, list[Run]]()
+    for power in range(-POWERS, POWERS + 1):
+        if not _allowed(spec, factor := 2.0**power):
+            continue
+        at = tuning(spec, factor)
+        runs = [run for seed in store.seeds(at) if seed >= FIRST_SEED and (run := store.run(at, seed)).finished]
+        if runs:
+            found[factor] = runs
+    shared = set[int]().union(*({run.seed for run in runs} for runs in found.values()))
+    for runs in found.values():
+        shared &= {run.seed for run in runs}
+    kept = {factor: [run for run in runs if run.seed in shared] for factor, runs in found.items()}
+    return curve(spec, kept) if shared else None
+
+
+def own(spec: RunSpec, store: Store) -> RunSpec:
+    """Return a specification at the best rates of its stored curve.
+
+    Raises ``BadValue`` with the command that makes the curve, where there is none or its best has no bracket.
+    """
+    known = stored(spec, store)
+    if known is not None and known.best is not None:
+        return scaled(spec, known.best)
+    settings = [each for each in command.differences(spec) if not each.startswith("test.")]
+    line = command.trains("rates", spec.task, [spec.attn], spec.preset, settings, 1, store.root)
+    why = "has no stored learning-rate curve" if known is None else "has a curve whose best rate has no bracket"
+    raise BadValue(f"{spec.attn} on {spec.task} at {spec.preset} {why}; make it: {line}")
+
+
+def muon(spec: RunSpec) -> float:
+    """Return Muon's rate of a specification; 0 under another optimizer."""
+    return spec.train.muon_rate if spec.train.optimizer == "muon" else 0.0
+
+
+def words(specs: Mapping[str, RunSpec]) -> str:
+    """Say the learning rates of compared specifications, by name: shared by all, or the own rates of each."""
+    said = {
+        name: f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "") for name, spec in specs.items()
+    }
+    if len(set(said.values())) == 1:
+        return f"Shared learning rate: {next(iter(said.values()))}."
+    return f"Own learning rates: {', '.join(f'{name} {rate}' for name, rate in said.items())}."

@@ -1,0 +1,196 @@
+"""Learning-rate curves: train their runs, widen until each best has a bracket, and write the study."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icl_lab import normalizers, tasks
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, Unfinished
+from icl_lab.base.tables import csv_text
+from icl_lab.comparison import rates
+from icl_lab.comparison.rates import Curve, muon
+from icl_lab.execute.complete import complete
+from icl_lab.execute.study import Made
+from icl_lab.execute.where import Where
+from icl_lab.figures.fields import over_field
+from icl_lab.runs import study_folder
+from icl_lab.runs.evidence.archive import own_studies
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import RunSpec, resolve
+from icl_lab.runs.study_folder import StudyRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KIND = "rates"
+CurveRuns = Mapping[float, Sequence[Run]]  # runs of one curve, by factor
+
+
+@dataclass(frozen=True)
+class RatesPlan:
+    """Normalizers and widths whose learning-rate curves are wanted; ``widths`` empty: the width of the preset."""
+
+    task: str
+    attns: Sequence[str]
+    preset: str = "lite"
+    settings: Sequence[str] = ()
+    seeds: int = 2
+    widths: Sequence[int] = ()
+    factors: Sequence[float] = rates.FACTORS
+
+    def specs(self) -> dict[str, RunSpec]:
+        """Return the specification at factor 1 of each curve, by its label.
+
+        Raises ``LabError`` on unknown names, a width that the heads do not divide, and fewer than three factors.
+        """
+        if len(set(self.factors)) < 3:
+            given = ", ".join(f"{factor:g}" for factor in self.factors)
+            raise BadValue(f"a best rate needs a worse one on each side: give at least three factors, got {given}.")
+        edge = 2.0**rates.POWERS
+        for factor in self.factors:
+            if not 1 / edge <= factor <= edge or not rates.is_power(factor):
+                raise BadValue(f"a factor of the rates is a power of 2 from 1/{edge:g} to {edge:g}, got {factor:g}.")
+        found = dict[str, RunSpec]()
+        for width in self.widths or [0]:
+            changes = [*self.settings, *([f"model.width={width}"] if width else [])]
+            for attn in dict.fromkeys(map(normalizers.canonical, self.attns)):
+                found[f"{attn}, width {width}" if width else attn] = resolve(self.task, attn, self.preset, changes)
+        return found
+
+
+def measure(plan: RatesPlan, lab: Lab, where: Where) -> Made:
+    """Train and test the runs of all curves, add factors until each best has a bracket, and publish table and figure.
+
+    Raises ``Unfinished`` where runs are left, and ``BadValue`` where every training of a normalizer diverged.
+    """
+    specs = plan.specs()
+    factors = {label: sorted({*plan.factors}) for label in specs}
+    folder = _place(plan, _runs(specs, factors, plan.seeds, lab), lab, where)
+    while True:
+        runs = _runs(specs, factors, plan.seeds, lab)
+        if not complete([*chain(*(group for each in runs.values() for group in each.values()))], lab, where):
+            raise Unfinished(folder)
+        where = replace(where, force=False)  # the runs of the first round are new by now
+        curves = {label: rates.curve(spec, runs[label]) for label, spec in specs.items()}
+        wider = {label: found for label, each in curves.items() if (found := each.wider())}
+        if not wider:
+            break
+        for label, found in wider.items():
+            lab.say(f"{label}: the least error lies at an edge, so {found[0]:g} times the rates is run too.")
+            factors[label] = sorted({*factors[label], *found})
+    if lost := [label for label, each in curves.items() if each.lowest is None]:
+        raise BadValue(f"every training of {'; '.join(lost)} diverged: take smaller rates (--set train.rate=...).")
+    return _publish(plan, curves, runs, folder, lab)
+
+
+def _runs(
+    specs: Mapping[str, RunSpec], factors: Mapping[str, Sequence[float]], seeds: int, lab: Lab
+) -> dict[str, CurveRuns]:
+    numbers = range(rates.FIRST_SEED, rates.FIRST_SEED + seeds)
+    return {
+        label: {factor: [lab.store.run(rates.tuning(spec, factor), n) for n in numbers] for factor in factors[label]}
+        for label, spec in specs.items()
+    }
+
+
+def _record(plan: RatesPlan, runs: Mapping[str, CurveRuns], lab: Lab) -> StudyRecord:
+    options = {"factors": plan.factors, "widths": plan.widths, "settings": plan.settings, "seeds": plan.seeds}
+    groups = {f"{label}, x{factor:g}": group for label, each in runs.items() for factor, group in each.items()}
+    return StudyRecord.of(KIND, options, groups, lab.command)
+
+
+def _place(plan: RatesPlan, runs: Mapping[str, CurveRuns], lab: Lab, where: Where) -> Path:
+    record, root = _record(plan, runs, lab), own_studies(lab.store.root)
+    folder = root / (where.name or record.usual_name())
+    there = study_folder.read(folder) if folder.exists() else None
+    # The same question has more runs once its curves were widened.
+    same = there is not None and (there.kind, there.options) == (record.kind, record.options)
+    return study_folder.place(record, root, where.name, force=where.force or same)
+
+
+def _publish(
+    plan: RatesPlan, curves: Mapping[str, Curve], runs: Mapping[str, CurveRuns], folder: Path, lab: Lab
+) -> Made:
+    task = tasks.build(plan.task)
+    metric = task.metric_label(task.headline)
+    lines = [
+        f"# Learning rates: {plan.task}, preset {plan.preset}",
+        "",
+        f"{metric}, in training conditions, on tuning prompts that no other test draws; tuning seeds "
+        f"{rates.FIRST_SEED} to {rates.FIRST_SEED + plan.seeds - 1}. A factor multiplies the rates of the recipe.",
+        "",
+        *table(curves),
+        "",
+        *(f"{label}: no best rate, since the error is least at an edge." for label, c in curves.items() if not c.best),
+        f"Made by {md.code(lab.command)}.",
+        "",
+    ]
+    rows = [
+        {
+            "task": run.spec.task, "preset": run.spec.preset, "attn": run.spec.attn, "width": run.spec.model.width,
+            "factor": factor, "rate": run.spec.train.rate, "muon_rate": muon(run.spec), "seed": run.seed,
+            "error": error, "diverged": bool(run.diverged), "spec": run.spec.hash,
+        }
+        for label, each in runs.items() for factor, group in each.items()
+        for run, error in zip(group, curves[label].errors[factor], strict=True)
+    ]  # fmt: skip
+    text = "\n".join(lines)
+    lab.show(text)
+    files = {"rates.csv": csv_text(list(rows[0]), rows), "table.md": text}
+    names = study_folder.publish(_record(plan, runs, lab), folder, files, {KIND: figure(curves, metric)})
+    lab.tracked.study(folder, text)
+    return Made(curves, text, folder, names)
+
+
+def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:
+    """Return the best of each curve as rows: factor, rates, bracket, error, sensitivity; NaN without a bracket."""
+    found = []
+    for each in curves.values():
+        best, (low, high) = each.best, each.bracket or (math.nan, math.nan)
+        spec = None if best is None else rates.scaled(each.spec, best)
+        row = {"attn": each.spec.attn, "width": each.spec.model.width, "best": math.nan if best is None else best}
+        row |= {
+            "rate": math.nan if spec is None else spec.train.rate,
+            "muon_rate": math.nan if spec is None else muon(spec),
+        }
+        row |= {"low": low, "high": high, "error": math.nan if best is None else each.mean(best)}
+        found.append(row | {"sensitivity": each.sensitivity})
+    return found
+
+
+def table(curves: Mapping[str, Curve]) -> list[str]:
+    """Return the table of curves: best factor and rate, its bracket, the error there, sensitivity, errors by factor."""
+    factors = sorted({factor for each in curves.values() for factor in each.errors})
+    head = ["normalizer", "best", "rate", "bracket", "error", "sensitivity", *(f"x{factor:g}" for factor in factors)]
+    rows = []
+    for label, each in curves.items():
+        best, bracket = each.best, each.bracket
+        spec = None if best is None else rates.scaled(each.spec, best)
+        rate = "" if spec is None else f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "")
+        between = f"x{bracket[0]:g} to x{bracket[1]:g}" if bracket else "none"
+        means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors]
+        least = "" if best is None else md.short(each.mean(best))
+        found = ["none" if best is None else f"x{best:g}", rate, between, least, f"{each.sensitivity:.2g}"]
+        rows.append(
+            [label, *found, "" if best is None else md.short(each.mean(best)), f"{each.sensitivity:.2g}", *means]
+        )
+    return md.table(head, rows)
+
+
+def figure(curves: Mapping[str, Curve], metric: str) -> "Figure":
+    """Draw errors over the factor, a panel per width, a line per normalizer; the best is ringed."""
+    panels, marks = dict[str, dict[str, dict[float, Sequence[float]]]](), dict[str, dict[str, float]]()
+    for each in curves.values():
+        name = f"width {each.spec.model.width}"
+        panels.setdefault(name, {})[each.spec.attn] = dict(sorted(each.errors.items()))
+        if each.best is not None:
+            marks.setdefault(name, {})[each.spec.attn] = each.best
+    first = next(iter(curves.values()))
+    title = f"{first.spec.task}, {first.spec.train.steps:,} steps, in training conditions"
+    axis = "factor of the recipe's learning rates"
+    return over_field(panels, axis=axis, label=metric, title=title, log=first.log, marks=marks)

@@ -1,0 +1,105 @@
+"""Learning-rate curves: brackets, divergence, sensitivity, the stored curve, and tuning that reads no test prompt."""
+
+import math
+
+import msgspec
+import pytest
+import torch
+
+from icl_lab import tasks
+from icl_lab.base.errors import BadValue
+from icl_lab.comparison import rates
+from icl_lab.runs.measure import draw
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
+
+SPEC = resolve("linear", "ssa", "nano")
+
+
+def curve(errors, trivial=1.0):
+    return rates.Curve(SPEC, {factor: [value, value] for factor, value in errors.items()}, trivial, log=True)
+
+
+def test_the_best_has_a_worse_rate_on_each_side():
+    found = curve({0.5: 0.4, 1.0: 0.1, 2.0: 0.2})
+    assert (found.best, found.bracket, found.wider()) == (1.0, (0.5, 2.0), [])
+
+
+@pytest.mark.parametrize(("errors", "more"), [({1: 0.1, 2: 0.2, 4: 0.3}, 0.5), ({1: 0.3, 2: 0.2, 4: 0.1}, 8)])
+def test_an_edge_is_no_best_and_is_widened(errors, more):
+    found = curve(errors)
+    assert (found.best, found.bracket, found.wider()) == (None, None, [more])
+
+
+def test_rates_above_one_are_not_tried():
+    high = msgspec.structs.replace(SPEC, train=msgspec.structs.replace(SPEC.train, rate=0.2))
+    found = rates.Curve(high, {1: [0.3], 2: [0.2], 4: [0.1]}, 1.0, log=True)
+    assert found.wider() == []
+    with pytest.raises(BadValue, match=r"a rate is at most 1, got 1\.6"):
+        rates.scaled(high, 8)
+
+
+def test_a_diverged_training_is_a_point_of_the_curve():
+    found = rates.Curve(SPEC, {1: [0.3, 0.2], 2: [0.1, 0.1], 4: [0.01, math.inf]}, 1.0, log=True)
+    assert (found.mean(4), found.best, found.wider()) == (math.inf, 2, [])
+    lost = rates.Curve(SPEC, {1: [math.inf], 2: [math.inf], 4: [math.inf]}, 1.0, log=True)
+    assert (lost.lowest, lost.best, lost.wider()) == (None, None, [])
+    assert math.isnan(lost.sensitivity)
+
+
+def test_means_are_geometric_where_errors_span_decades():
+    assert rates.Curve(SPEC, {1: [0.01, 1.0]}, 1.0, log=True).mean(1) == pytest.approx(0.1)
+    assert rates.Curve(SPEC, {1: [0.01, 1.0]}, 1.0, log=False).mean(1) == pytest.approx(0.505)
+
+
+def test_sensitivity_is_the_mean_log_excess_below_the_trivial_error():
+    """(log 1 + log 2 + log (0.5 / 0.1)) / 3: the third error is capped at 0.5."""
+    found = curve({0.5: 0.2, 1.0: 0.1, 2.0: 30.0}, trivial=0.5)
+    assert found.sensitivity == pytest.approx((math.log(2) + math.log(5)) / 3)
+
+
+def test_both_rates_of_muon_are_scaled_and_one_of_adam():
+    assert (rates.scaled(SPEC, 2).train.rate, rates.scaled(SPEC, 2).train.muon_rate) == (0.01, 0.01)
+    adam = resolve("linear", "ssa", "lite")
+    assert rates.scaled(adam, 2).train.rate == 0.004
+    assert rates.scaled(adam, 2).train.muon_rate == adam.train.muon_rate
+
+
+def test_a_factor_of_one_is_the_training_that_is_compared():
+    assert rates.tuning(SPEC, 1.0).training == SPEC.training
+    assert rates.tuning(SPEC, 2.0).training == rates.scaled(SPEC, 2.0).training
+
+
+@pytest.mark.parametrize("name", ["linear", "every:balance=half", "needle"])
+def test_tuning_reads_no_prompt_of_the_test(name):
+    spec = rates.tuning(resolve(name, "softmax", "nano"), 1.0)
+    task, (shift, *_) = tasks.build(name), spec.test.shifts()
+    ours = msgspec.structs.replace(spec.test, draws="ours", prompts=64)
+    tuning = msgspec.structs.replace(spec.test, prompts=64)
+    length = spec.test.lengths[0]
+    first, second = (draw(task, length, test, shift).tokens for test in (tuning, ours))
+    assert not (first[:, None] == second[None]).flatten(2).all(2).any()
+    assert torch.equal(first, draw(task, length, tuning, shift).tokens)
+
+
+def test_tuning_asks_in_training_conditions_alone():
+    spec = rates.tuning(SPEC, 1.0)
+    assert spec.test.draws == "tuning"
+    assert {axis: values for axis, values in spec.test.axes.items() if axis != "length"} == {
+        "sigma_x": [1.0],
+        "sigma_f": [1.0],
+    }
+    assert spec.test.lengths == [max(n for n in SPEC.test.lengths if n <= SPEC.train.curriculum.stop)]
+
+
+def test_own_rates_without_a_curve_name_the_command(tmp_path):
+    with pytest.raises(
+        BadValue, match="ssa on linear at nano has no stored learning-rate curve; make it: icl-lab rates "
+    ):
+        rates.own(SPEC, Store(tmp_path))
+
+
+def test_words_say_shared_or_own():
+    assert rates.words({"softmax": SPEC, "ssa": SPEC}) == "Shared learning rate: 0.005 (Muon 0.005)."
+    said = rates.words({"softmax": SPEC, "ssa": rates.scaled(SPEC, 2)})
+    assert said == "Own learning rates: softmax 0.005 (Muon 0.005), ssa 0.01 (Muon 0.01)."

@@ -1,0 +1,65 @@
+"""The study of learning rates: what it trains, widens, writes and refuses, and own rates of a comparison."""
+
+import csv
+import math
+
+import pytest
+
+import icl_lab as icl
+from icl_lab.base.errors import LabError
+from icl_lab.comparison.rates import Curve
+from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.rates import RatesPlan
+
+SMALL = {"train.steps": 4, "test.axes.length": [5], "test.axes.sigma_x": [1], "test.axes.sigma_f": [1, 4]}
+SET = ["train.steps=4", "test.axes.length=5", "test.axes.sigma_x=1", "test.axes.sigma_f=1,4"]
+
+
+@pytest.fixture
+def where(tmp_path):
+    return icl.Where(results=tmp_path, progress=False, evidence=False, jobs=1)
+
+
+def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monkeypatch):
+    """Errors are set by hand: softmax is best at four times the rates, for which its curve is widened twice."""
+    best = {"softmax": 4.0, "ssa": 1.0}
+    monkeypatch.setattr("icl_lab.comparison.rates.curve", lambda spec, runs: _curve(spec, runs, best))
+    found = icl.rates("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=where)
+    assert found["best"].tolist() == [4.0, 1.0]
+    assert found["rate"].tolist() == [0.012, 0.003]
+    (folder,) = tmp_path.glob("rates-linear-smoke-*")
+    rows = list(csv.DictReader((folder / "rates.csv").read_text().splitlines()))
+    assert [row["factor"] for row in rows if row["attn"] == "softmax"] == ["0.5", "1", "2", "4", "8"]
+    assert {row["seed"] for row in rows} == {"100"}
+    assert (folder / "rates.png").exists()
+    assert "no other test draws" in (folder / "table.md").read_text()
+    runs = RunPlan("linear", ["softmax", "ssa"], "smoke", SET, rates="own").runs(where.store())
+    assert [run.spec.train.rate for run in runs] == [0.012, 0.003]
+    assert {tuple(run.spec.test.axes["sigma_f"]) for run in runs} == {(1.0, 4.0)}
+    assert {run.spec.test.draws for run in runs} == {"ours"}
+
+
+def _curve(spec, runs, best):
+    distance = {factor: abs(math.log2(factor / best[spec.attn])) for factor in runs}
+    return Curve(spec, {factor: [0.1 * 2 ** distance[factor]] for factor in runs}, 1.0, log=True)
+
+
+def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
+    with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn softmax --preset smoke"):
+        icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, rates="own", where=where)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"factors": [1, 2]}, "at least three factors, got 1, 2"),
+        ({"factors": [1, 2, 3]}, "is a power of 2 from 1/256 to 256, got 3"),
+        ({"factors": [1, 2, 512]}, "is a power of 2 from 1/256 to 256, got 512"),
+        ({"widths": [33]}, "heads"),
+        ({"settings": ["train.rat=1"]}, "train.rat"),
+    ],
+)
+def test_bad_plans_are_refused(fields, why):
+    with pytest.raises(LabError, match=why):
+        RatesPlan("linear", ["softmax"], "smoke", **fields).specs()
