@@ -173,12 +173,11 @@ def table(curves: Mapping[str, Curve]) -> list[str]:
         spec = None if best is None else rates.scaled(each.spec, best)
         rate = "" if spec is None else f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "")
         between = f"x{bracket[0]:g} to x{bracket[1]:g}" if bracket else "none"
-        means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors]
-        least = "" if best is None else md.short(each.mean(best))
-        found = ["none" if best is None else f"x{best:g}", rate, between, least, f"{each.sensitivity:.2g}"]
-        rows.append(
-            [label, *found, "" if best is None else md.short(each.mean(best)), f"{each.sensitivity:.2g}", *means]
+        found = (
+            ["none", rate, between, ""] if best is None else [f"x{best:g}", rate, between, md.short(each.mean(best))]
         )
+        means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors]
+        rows.append([label, *found, f"{each.sensitivity:.2g}", *means])
     return md.table(head, rows)
 
 
@@ -192,5 +191,6 @@ def figure(curves: Mapping[str, Curve], metric: str) -> "Figure":
             marks.setdefault(name, {})[each.spec.attn] = each.best
     first = next(iter(curves.values()))
     title = f"{first.spec.task}, {first.spec.train.steps:,} steps, in training conditions"
+    title += " (ring: best; cross: a seed diverged)"
     axis = "factor of the recipe's learning rates"
     return over_field(panels, axis=axis, label=metric, title=title, log=first.log, marks=marks)

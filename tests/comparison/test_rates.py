@@ -9,6 +9,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.comparison import rates
+from icl_lab.execute.rates import table
 from icl_lab.runs.measure import draw
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
@@ -103,3 +104,10 @@ def test_words_say_shared_or_own():
     assert rates.words({"softmax": SPEC, "ssa": SPEC}) == "Shared learning rate: 0.005 (Muon 0.005)."
     said = rates.words({"softmax": SPEC, "ssa": rates.scaled(SPEC, 2)})
     assert said == "Own learning rates: softmax 0.005 (Muon 0.005), ssa 0.01 (Muon 0.01)."
+
+
+def test_the_table_has_the_best_its_bracket_and_each_error():
+    lines = table({"ssa": curve({1: 0.2, 2: 0.1, 4: 0.3}), "softmax": curve({1: 0.1, 2: 0.2, 4: math.inf})})
+    assert lines[0] == "| normalizer | best | rate | bracket | error | sensitivity | x1 | x2 | x4 |"
+    assert lines[2] == "| ssa | x2 | 0.01 (Muon 0.01) | x1 to x4 | 0.1 | 0.6 | 0.2 | 0.1 | 0.3 |"
+    assert lines[3] == "| softmax | none |  | none |  | 1 | 0.1 | 0.2 | inf |"
