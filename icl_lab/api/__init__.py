@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pandas as pd
 
@@ -91,12 +91,11 @@ def compare(
     *,
     seeds: int = 3,
     baseline: str = "softmax",
-    rates: Literal["shared", "own"] = "shared",
     where: Where = HERE,
 ) -> "Study":
     """Compare normalizers, paired over training seeds, and train missing runs: ``icl-lab compare``.
 
-    ``rates="own"`` takes for each normalizer the best rates of its stored curve (``icl.rates``).
+    The setting ``{"rates": "own"}`` takes for each normalizer the best rates of its stored curve (``icl.rates``).
 
     Raises ``LabError`` with the line that the command line prints.
 
@@ -111,7 +110,7 @@ def compare(
     from icl_lab.api.study import Study
     from icl_lab.execute import study
 
-    plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds), rates=rates)
+    plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds))
     told = "" if baseline == "softmax" else baseline
     line = plan.command("compare", where, baseline=told, name=where.name)
     with where.session(line) as lab:
@@ -129,19 +128,18 @@ def rates(
     *,
     seeds: int = 2,
     factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
-    widths: Sequence[int] = (),
     where: Where = HERE,
 ) -> pd.DataFrame:
     """Find the best learning rates of each normalizer, as ``icl-lab rates``; trains what is missing.
 
-    One row per normalizer and width: ``best`` (factor of the recipe's rates; NaN without a bracket), ``rate``,
+    One row per normalizer: ``best`` (factor of the recipe's rates; NaN without a bracket), ``rate``,
     ``muon_rate``, ``low`` and ``high`` (the factors of the bracket), ``error`` at the best, ``sensitivity``.
 
     Raises ``LabError`` with the line that the command line prints.
     """
     from icl_lab.execute import rates as curves
 
-    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds, widths, factors)
+    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds, factors=factors)
     with where.session() as lab:
         made = curves.measure(plan, lab, where)
     return frame_of(curves.rows(made.found))

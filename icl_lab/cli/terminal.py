@@ -77,5 +77,6 @@ def _plan(words: dict[str, Any]) -> RunPlan:
         both = f"--seeds {seeds} are the seeds 0 to {seeds - 1}, and --seed {seed} is one"
         raise click.UsageError(f"{both}: give one of these options.")
     settings = [*words.pop("settings"), *([] if draws == "ours" else [f"draws={draws}"])]
+    settings += ["rates=own"] if words.pop("rates", "shared") == "own" else []
     own = {field.name: words.pop(field.name) for field in fields(RunPlan) if field.name in words}
     return RunPlan(**own, settings=settings, seeds=range(seeds) if seed is None else [seed])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
@@ -19,8 +18,8 @@ from icl_lab.runs.store import Store
 class RunPlan:
     """Normalizers on a task at a preset, from some training seeds; with ``swap`` also tested with that one in them.
 
-    ``settings`` are those of ``--set``, and ``draws=paper`` for the published test set. With ``rates=own`` each
-    normalizer has the best rates of its stored curve (``comparison/rates.py``), else all have those of the preset.
+    ``settings`` are those of ``--set``, ``draws=paper`` for the published test set, and ``rates=own`` for the best
+    rates of each normalizer's stored curve (``comparison/rates.py``) in place of those of the preset.
     """
 
     task: str
@@ -29,17 +28,26 @@ class RunPlan:
     settings: Sequence[str] = ()
     seeds: Sequence[int] = (0,)
     swap: str = ""
-    rates: Literal["shared", "own"] = "shared"
 
     @property
     def draws(self) -> str:
         """Test set: ours, or the published one."""
-        return next((text.partition("=")[2] for text in reversed(self.settings) if _of_draws(text)), "ours")
+        return self._said("draws", "ours")
+
+    @property
+    def rates(self) -> str:
+        """Learning rates: shared, or own. Raises ``BadValue`` for another word."""
+        if (said := self._said("rates", "shared")) not in ("shared", "own"):
+            raise BadValue(f"rates are shared or own, got '{said}'.")
+        return said
 
     @property
     def changes(self) -> list[str]:
         """Settings of the specification."""
-        return [text for text in self.settings if not _of_draws(text)]
+        return [text for text in self.settings if _name(text) not in ("draws", "rates")]
+
+    def _said(self, name: str, usual: str) -> str:
+        return next((text.partition("=")[2].strip() for text in reversed(self.settings) if _name(text) == name), usual)
 
     def runs(self, store: Store) -> list[Run]:
         """Return the runs in a store, there or not.
@@ -93,5 +101,5 @@ def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
     return found[0]
 
 
-def _of_draws(setting: str) -> bool:
-    return setting.partition("=")[0].strip() == "draws"
+def _name(setting: str) -> str:
+    return setting.partition("=")[0].strip()

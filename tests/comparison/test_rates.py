@@ -53,7 +53,7 @@ def test_means_are_geometric_where_errors_span_decades():
     assert rates.Curve(SPEC, {1: [0.01, 1.0]}, 1.0, log=False).mean(1) == pytest.approx(0.505)
 
 
-def test_sensitivity_is_the_mean_log_excess_below_the_trivial_error():
+def test_sensitivity_is_the_mean_log_excess_capped():
     """(log 1 + log 2 + log (0.5 / 0.1)) / 3: the third error is capped at 0.5."""
     found = curve({0.5: 0.2, 1.0: 0.1, 2.0: 30.0}, trivial=0.5)
     assert found.sensitivity == pytest.approx((math.log(2) + math.log(5)) / 3)

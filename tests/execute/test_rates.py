@@ -33,7 +33,7 @@ def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monk
     assert {row["seed"] for row in rows} == {"100"}
     assert (folder / "rates.png").exists()
     assert "no other test draws" in (folder / "table.md").read_text()
-    runs = RunPlan("linear", ["softmax", "ssa"], "smoke", SET, rates="own").runs(where.store())
+    runs = RunPlan("linear", ["softmax", "ssa"], "smoke", [*SET, "rates=own"]).runs(where.store())
     assert [run.spec.train.rate for run in runs] == [0.012, 0.003]
     assert {tuple(run.spec.test.axes["sigma_f"]) for run in runs} == {(1.0, 4.0)}
     assert {run.spec.test.draws for run in runs} == {"ours"}
@@ -46,7 +46,7 @@ def _curve(spec, runs, best):
 
 def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
     with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn softmax --preset smoke"):
-        icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, rates="own", where=where)
+        icl.compare("linear", ["softmax", "ssa"], "smoke", {**SMALL, "rates": "own"}, where=where)
     assert not (tmp_path / "runs").exists()
 
 

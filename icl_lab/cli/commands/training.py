@@ -72,16 +72,7 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
     from icl_lab.cli.show import warn
 
     seeds = len(plan.seeds)
-    made = icl.compare(
-        plan.task,
-        plan.attns,
-        plan.preset,
-        plan.settings,
-        seeds=seeds,
-        baseline=baseline,
-        rates=plan.rates,
-        where=where,
-    )
+    made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
     out(made.verdict)
     out(made.rates)
     warn([run.stored for run in made.runs])
@@ -119,7 +110,7 @@ def rates(
     widths: "Sequence[int]",
     where: "Where",
 ) -> None:
-    """Find the best learning rates of each normalizer: error over a factor of the recipe's rates.
+    """Find the best learning rates of each normalizer: errors over their factor.
 
     Trains from tuning seeds and tests on tuning prompts, which no comparison reads; compare --rates own takes the best.
     """
