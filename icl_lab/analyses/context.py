@@ -171,7 +171,7 @@ def answers(task: Task, shortest: int) -> int:
 class PerPosition(Analysis):
     """Measure the error at each place of a prompt, within and beyond the training length.
 
-    ``per-position``: the error at the answers after so many tokens, in steps of half an octave: the column tokens is
+    ``per-position``: the error at the answers over the tokens read, in steps of half an octave: the column tokens is
     the upper end of a step. ``ends``: the mean error ``within`` the training length and ``beyond`` it, over the last
     quarter of the one (``end-of-training``) and of the whole prompt (``end``), and how far the error ``rise``s between
     the two. ``prompts``: the same of each prompt.

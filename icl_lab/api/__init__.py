@@ -15,6 +15,7 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
+from icl_lab.comparison.rates import FACTORS
 from icl_lab.execute.announce import changed
 from icl_lab.execute.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.execute.complete import complete
@@ -127,10 +128,10 @@ def rates(
     settings: Settings = (),
     *,
     seeds: int = 2,
-    factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    factors: Sequence[float] = FACTORS,
     where: Where = HERE,
 ) -> pd.DataFrame:
-    """Find the best learning rates of each normalizer, as ``icl-lab rates``; trains what is missing.
+    """Find the best learning rates of each normalizer, as ``icl-lab rates``; trains missing runs.
 
     One row per normalizer: ``best`` (factor of the recipe's rates; NaN without a bracket), ``rate``,
     ``muon_rate``, ``low`` and ``high`` (the factors of the bracket), ``error`` at the best, ``sensitivity``.

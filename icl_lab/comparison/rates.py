@@ -1,4 +1,4 @@
-"""Learning-rate curves: error in training conditions over a factor of the recipe's rates, one curve a normalizer.
+"""Learning-rate curves: error in training conditions over a factor of the recipe's rates, one curve per normalizer.
 
 A run of a curve is trained like the run that is asked for, with ``train.rate`` and, under Muon, ``train.muon_rate``
 multiplied by the factor, from a tuning seed (100 and up). It is tested in training conditions on tuning prompts
@@ -14,7 +14,7 @@ multiplied by the factor, from a tuning seed (100 and up). It is tested in train
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 import msgspec
 
@@ -40,11 +40,15 @@ def is_power(factor: float) -> bool:
 
 def scaled(spec: RunSpec, factor: float) -> RunSpec:
     """Return a specification with its rates multiplied; raise ``BadValue`` where one would leave (0, 1]."""
-    names = ["rate", *(["muon_rate"] if spec.train.optimizer == "muon" else [])]
-    rates = {name: float(f"{getattr(spec.train, name) * factor:.6g}") for name in names}
+    rates = _rates(spec, factor)
     if max(rates.values()) > 1:
         raise BadValue(f"{factor:g} times the rates of {spec.name}: a rate is at most 1, got {max(rates.values()):g}.")
     return msgspec.structs.replace(spec, train=msgspec.structs.replace(spec.train, **rates))
+
+
+def _rates(spec: RunSpec, factor: float) -> dict[str, float]:
+    names = ["rate", *(["muon_rate"] if spec.train.optimizer == "muon" else [])]
+    return {name: float(f"{getattr(spec.train, name) * factor:.6g}") for name in names}
 
 
 def tuning(spec: RunSpec, factor: float) -> RunSpec:
@@ -58,7 +62,7 @@ def tuning(spec: RunSpec, factor: float) -> RunSpec:
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors of a normalizer at each factor of the rates of ``spec``, one number a tuning seed (infinite: diverged)."""
+    """Errors of a normalizer at each factor of the rates of ``spec``, one per tuning seed (infinite: diverged)."""
 
     spec: RunSpec
     errors: Mapping[float, Sequence[float]]
@@ -68,9 +72,7 @@ class Curve:
     def mean(self, factor: float) -> float:
         """Return the mean error at a factor; geometric where errors span decades."""
         values = self.errors[factor]
-        if not (self.log and all(0 < value < math.inf for value in values)):
-            return fmean(values)
-        return math.exp(fmean(map(math.log, values)))
+        return (geometric_mean if self.log and min(values) > 0 else fmean)(values)
 
     @property
     def means(self) -> dict[float, float]:
@@ -98,6 +100,11 @@ class Curve:
         return None if self.bracket is None else self.lowest
 
     @property
+    def tuned(self) -> RunSpec | None:
+        """Specification at the best rates; None without a best."""
+        return None if self.best is None else scaled(self.spec, self.best)
+
+    @property
     def sensitivity(self) -> float:
         """Mean excess over the least error, over the factors; NaN where every training diverged."""
         if (lowest := self.lowest) is None:
@@ -116,25 +123,19 @@ class Curve:
 
 
 def _allowed(spec: RunSpec, factor: float) -> bool:
-    try:
-        scaled(spec, factor)
-    except BadValue:
-        return False
-    return True
+    return max(_rates(spec, factor).values()) <= 1
 
 
 def curve(spec: RunSpec, runs: Mapping[float, Sequence[Run]]) -> Curve:
     """Return the curve of finished runs, by factor."""
     task = tasks.build(spec.task)
-    errors, trivial = dict[float, list[float]](), math.inf
-    for factor, group in runs.items():
-        grids = [run.grid() for run in group]
-        errors[factor] = [
-            math.inf if run.diverged else float(grid.where(attn=run.name, metric=task.headline).frame["value"].mean())
-            for run, grid in zip(group, grids, strict=True)
-        ]
-        trivial = trivial_error(grids[0], task, group[0].spec)
-    return Curve(spec, errors, trivial, task.log_scale)
+    errors = {factor: [_error(run, task.headline) for run in group] for factor, group in runs.items()}
+    first = next(iter(runs.values()))[0]  # references have the same errors in all runs
+    return Curve(spec, errors, trivial_error(first.grid(), task, first.spec), task.log_scale)
+
+
+def _error(run: Run, metric: str) -> float:
+    return math.inf if run.diverged else float(run.grid().where(attn=run.name, metric=metric).frame["value"].mean())
 
 
 def stored(spec: RunSpec, store: Store) -> Curve | None:
@@ -142,19 +143,14 @@ def stored(spec: RunSpec, store: Store) -> Curve | None:
 
     Its runs share task, model, steps and scaling with ``spec``. None where no factor was run.
     """
-    found = dict[float, list[Run]]()
-    for power in range(-POWERS, POWERS + 1):
-        if not _allowed(spec, factor := 2.0**power):
-            continue
+    found = dict[float, dict[int, Run]]()
+    for factor in filter(lambda each: _allowed(spec, each), (2.0**power for power in range(-POWERS, POWERS + 1))):
         at = tuning(spec, factor)
-        runs = [run for seed in store.seeds(at) if seed >= FIRST_SEED and (run := store.run(at, seed)).finished]
-        if runs:
-            found[factor] = runs
-    shared = set[int]().union(*({run.seed for run in runs} for runs in found.values()))
-    for runs in found.values():
-        shared &= {run.seed for run in runs}
-    kept = {factor: [run for run in runs if run.seed in shared] for factor, runs in found.items()}
-    return curve(spec, kept) if shared else None
+        runs = {seed: store.run(at, seed) for seed in store.seeds(at) if seed >= FIRST_SEED}
+        if finished := {seed: run for seed, run in runs.items() if run.finished}:
+            found[factor] = finished
+    shared = sorted(set.intersection(*map(set, found.values()))) if found else []
+    return curve(spec, {factor: [runs[seed] for seed in shared] for factor, runs in found.items()}) if shared else None
 
 
 def own(spec: RunSpec, store: Store) -> RunSpec:
@@ -163,8 +159,8 @@ def own(spec: RunSpec, store: Store) -> RunSpec:
     Raises ``BadValue`` with the command that makes the curve, where there is none or its best has no bracket.
     """
     known = stored(spec, store)
-    if known is not None and known.best is not None:
-        return scaled(spec, known.best)
+    if known is not None and known.tuned is not None:
+        return known.tuned
     settings = [each for each in command.differences(spec) if not each.startswith("test.")]
     line = command.trains("rates", spec.task, [spec.attn], spec.preset, settings, 1, store.root)
     why = "has no stored learning-rate curve" if known is None else "has a curve whose best rate has no bracket"
@@ -176,11 +172,14 @@ def muon(spec: RunSpec) -> float:
     return spec.train.muon_rate if spec.train.optimizer == "muon" else 0.0
 
 
+def rate_words(spec: RunSpec) -> str:
+    """Return the learning rates of a specification: ``0.005 (Muon 0.005)``."""
+    return f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "")
+
+
 def words(specs: Mapping[str, RunSpec]) -> str:
     """Say the learning rates of compared specifications, by name: shared by all, or the own rates of each."""
-    said = {
-        name: f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "") for name, spec in specs.items()
-    }
+    said = {name: rate_words(spec) for name, spec in specs.items()}
     if len(set(said.values())) == 1:
         return f"Shared learning rate: {next(iter(said.values()))}."
     return f"Own learning rates: {', '.join(f'{name} {rate}' for name, rate in said.items())}."

@@ -16,7 +16,7 @@ from icl_lab.comparison.rates import Curve, muon
 from icl_lab.execute.complete import complete
 from icl_lab.execute.study import Made
 from icl_lab.execute.where import Where
-from icl_lab.figures.fields import over_field
+from icl_lab.figures.lines import TunedLine, tuned
 from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KIND = "rates"
+BEST = ("best", "rate", "muon_rate", "low", "high", "error")  # columns that are NaN without a bracket
 CurveRuns = Mapping[float, Sequence[Run]]  # runs of one curve, by factor
 
 
@@ -70,9 +71,9 @@ def measure(plan: RatesPlan, lab: Lab, where: Where) -> Made:
     """
     specs = plan.specs()
     factors = {label: sorted({*plan.factors}) for label in specs}
-    folder = _place(plan, _runs(specs, factors, plan.seeds, lab), lab, where)
+    runs = _runs(specs, factors, plan.seeds, lab)
+    folder = _place(plan, runs, lab, where)
     while True:
-        runs = _runs(specs, factors, plan.seeds, lab)
         if not complete([*chain(*(group for each in runs.values() for group in each.values()))], lab, where):
             raise Unfinished(folder)
         where = replace(where, force=False)  # the runs of the first round are new by now
@@ -83,6 +84,7 @@ def measure(plan: RatesPlan, lab: Lab, where: Where) -> Made:
         for label, found in wider.items():
             lab.say(f"{label}: the least error lies at an edge, so {found[0]:g} times the rates is run too.")
             factors[label] = sorted({*factors[label], *found})
+        runs = _runs(specs, factors, plan.seeds, lab)
     if lost := [label for label, each in curves.items() if each.lowest is None]:
         raise BadValue(f"every training of {'; '.join(lost)} diverged: take smaller rates (--set train.rate=...).")
     return _publish(plan, curves, runs, folder, lab)
@@ -92,9 +94,12 @@ def _runs(
     specs: Mapping[str, RunSpec], factors: Mapping[str, Sequence[float]], seeds: int, lab: Lab
 ) -> dict[str, CurveRuns]:
     numbers = range(rates.FIRST_SEED, rates.FIRST_SEED + seeds)
+
+    def group(spec: RunSpec) -> list[Run]:
+        return [lab.store.run(spec, seed) for seed in numbers]
+
     return {
-        label: {factor: [lab.store.run(rates.tuning(spec, factor), n) for n in numbers] for factor in factors[label]}
-        for label, spec in specs.items()
+        label: {factor: group(rates.tuning(spec, factor)) for factor in factors[label]} for label, spec in specs.items()
     }
 
 
@@ -151,14 +156,10 @@ def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:
     """Return the best of each curve as rows: factor, rates, bracket, error, sensitivity; NaN without a bracket."""
     found = []
     for each in curves.values():
-        best, (low, high) = each.best, each.bracket or (math.nan, math.nan)
-        spec = None if best is None else rates.scaled(each.spec, best)
-        row = {"attn": each.spec.attn, "width": each.spec.model.width, "best": math.nan if best is None else best}
-        row |= {
-            "rate": math.nan if spec is None else spec.train.rate,
-            "muon_rate": math.nan if spec is None else muon(spec),
-        }
-        row |= {"low": low, "high": high, "error": math.nan if best is None else each.mean(best)}
+        row = {"attn": each.spec.attn, "width": each.spec.model.width, **dict.fromkeys(BEST, math.nan)}
+        if each.bracket and each.best and each.tuned:
+            numbers = (each.best, each.tuned.train.rate, muon(each.tuned), *each.bracket, each.mean(each.best))
+            row |= dict(zip(BEST, numbers, strict=True))
         found.append(row | {"sensitivity": each.sensitivity})
     return found
 
@@ -169,13 +170,10 @@ def table(curves: Mapping[str, Curve]) -> list[str]:
     head = ["normalizer", "best", "rate", "bracket", "error", "sensitivity", *(f"x{factor:g}" for factor in factors)]
     rows = []
     for label, each in curves.items():
-        best, bracket = each.best, each.bracket
-        spec = None if best is None else rates.scaled(each.spec, best)
-        rate = "" if spec is None else f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "")
-        between = f"x{bracket[0]:g} to x{bracket[1]:g}" if bracket else "none"
-        found = (
-            ["none", rate, between, ""] if best is None else [f"x{best:g}", rate, between, md.short(each.mean(best))]
-        )
+        found = ["none", "", "none", ""]
+        if each.bracket and each.best and each.tuned:
+            between = f"x{each.bracket[0]:g} to x{each.bracket[1]:g}"
+            found = [f"x{each.best:g}", rates.rate_words(each.tuned), between, md.short(each.mean(each.best))]
         means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors]
         rows.append([label, *found, f"{each.sensitivity:.2g}", *means])
     return md.table(head, rows)
@@ -183,14 +181,12 @@ def table(curves: Mapping[str, Curve]) -> list[str]:
 
 def figure(curves: Mapping[str, Curve], metric: str) -> "Figure":
     """Draw errors over the factor, a panel per width, a line per normalizer; the best is ringed."""
-    panels, marks = dict[str, dict[str, dict[float, Sequence[float]]]](), dict[str, dict[str, float]]()
+    panels = dict[str, dict[str, TunedLine]]()
     for each in curves.values():
-        name = f"width {each.spec.model.width}"
-        panels.setdefault(name, {})[each.spec.attn] = dict(sorted(each.errors.items()))
-        if each.best is not None:
-            marks.setdefault(name, {})[each.spec.attn] = each.best
+        line = TunedLine(each.errors, each.means, each.best)
+        panels.setdefault(f"width {each.spec.model.width}", {})[each.spec.attn] = line
     first = next(iter(curves.values()))
     title = f"{first.spec.task}, {first.spec.train.steps:,} steps, in training conditions"
     title += " (ring: best; cross: a seed diverged)"
     axis = "factor of the recipe's learning rates"
-    return over_field(panels, axis=axis, label=metric, title=title, log=first.log, marks=marks)
+    return tuned(panels, axis=axis, label=metric, title=title, log=first.log)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -176,4 +177,41 @@ def laws(
     axes.set(xlabel=NAMES["keys"], ylabel="p")
     axes.grid(alpha=0.3)
     legend(figure, axes, columns=3)
+    return figure
+
+
+class TunedLine(NamedTuple):
+    """Errors of the seeds at each place of an axis, their means (infinite: a seed diverged), and the best place."""
+
+    errors: Mapping[float, Sequence[float]]
+    means: Mapping[float, float]
+    best: float | None
+
+
+def tuned(panels: Mapping[str, Mapping[str, TunedLine]], *, axis: str, label: str, title: str, log: bool) -> Figure:
+    """Draw mean errors over a factor: one panel per name, one line per normalizer, one dot per seed.
+
+    The best place of a line has a ring. Places where a seed diverged are crosses at the upper edge.
+    """
+    figure = sheet(max(5.0, 3.6 * len(panels) + 1.6), 4.2, title)
+    places = laid_out(figure, len(panels), min(3, len(panels)), sharey=True)
+    looks = styles(dict.fromkeys(rule for lines in panels.values() for rule in lines))
+    for axes, (name, lines) in zip(places, panels.items(), strict=True):
+        lost = list[tuple[float, str]]()
+        for rule, line in lines.items():
+            color = looks[rule].color
+            means = {x: mean for x, mean in line.means.items() if math.isfinite(mean)}
+            axes.plot(list(means), list(means.values()), linewidth=1.6, markersize=4, label=rule, **looks[rule].dotted)
+            for x, errors in line.errors.items():
+                finite = [error for error in errors if math.isfinite(error)]
+                axes.plot([x] * len(finite), finite, ".", color=color, markersize=3)
+                lost += [(x, color)] * (len(finite) < len(errors))
+            if line.best is not None:
+                axes.plot([line.best], [means[line.best]], "o", markersize=10, markerfacecolor="none", color=color)
+        for number, (x, color) in enumerate(lost):
+            axes.plot([x], [0.985 - 0.03 * (number % 3)], "x", color=color, transform=axes.get_xaxis_transform())
+        axes.set(xlabel=axis, ylabel=label if axes is places[0] else "", title=name)
+        finish(axes, "xy" if log else "x")
+        ticks(axes.xaxis, sorted({x for line in lines.values() for x in line.errors}))
+    legend(figure, places[0], size=8)
     return figure

@@ -56,7 +56,7 @@ def experiment(
     budget: float | None,
     where: "Where",
 ) -> None:
-    """Do a published table or figure again, with the printed numbers; trains what is missing.
+    """Do a published table or figure again, with the printed numbers; trains missing runs.
 
     With --until-decided seeds are added in the steps at which claims are looked at (3, 5, 8, 12, .. 64), to the sides
     of claims that are open, until all are decided or the time of --budget is up; the same command goes on.

@@ -47,7 +47,7 @@ RULES = (
     help=f"Only this normalizer; may be given again.  [default: {len(RULES)}]",
 )
 @click.option("--add", "added", multiple=True, help="A normalizer beside these; one of your own after --import.")
-@click.option("--train", is_flag=True, help="Train what is missing: hours to days. Without it, what is there counts.")
+@click.option("--train", is_flag=True, help="Train missing runs: hours to days. Without it, stored runs count.")
 @click.option("--baseline", default="softmax", show_default=True, help="What cells are told from.")
 @click.option("--force", is_flag=True, help="Write over another study in the folder.")
 @dry_run_option

@@ -13,7 +13,7 @@ from icl_lab.cli.options import (
     dry_run_option,
     gathered,
     name_option,
-    over_option,
+    repeat_option,
     run_options,
     seed_option,
     tell_files,
@@ -95,7 +95,7 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
 )
 @click.option("--widths", default="", type=Numbers(int, 8, 8192, empty=True), help="A curve per width.")
 @dry_run_option
-@over_option
+@repeat_option
 @name_option
 @where_options
 @crowd_options
