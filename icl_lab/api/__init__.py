@@ -15,7 +15,6 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
-from icl_lab.comparison.rates import FACTORS
 from icl_lab.execute.announce import changed
 from icl_lab.execute.arguments import Folder, Settings, checked, settings_of, several, whole
 from icl_lab.execute.complete import complete
@@ -128,19 +127,22 @@ def rates(
     settings: Settings = (),
     *,
     seeds: int = 2,
-    factors: Sequence[float] = FACTORS,
+    factors: Sequence[float] | None = None,
     where: Where = HERE,
 ) -> pd.DataFrame:
     """Find the best learning rates of each normalizer, as ``icl-lab rates``; trains missing runs.
 
-    One row per normalizer: ``best`` (factor of the recipe's rates; NaN without a bracket), ``rate``,
-    ``muon_rate``, ``low`` and ``high`` (the factors of the bracket), ``error`` at the best, ``sensitivity``.
+    ``factors`` multiply the recipe's rates, by default 1/4 to 8. One row per normalizer: ``best`` (a factor; NaN
+    without a bracket), ``rate``, ``muon_rate``, ``low`` and ``high`` (the factors of the bracket), ``error`` at the
+    best, ``sensitivity``.
 
     Raises ``LabError`` with the line that the command line prints.
     """
     from icl_lab.execute import rates as curves
 
-    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds, factors=factors)
+    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds)
+    if factors is not None:
+        plan = dataclasses.replace(plan, factors=factors)
     with where.session() as lab:
         made = curves.measure(plan, lab, where)
     return frame_of(curves.rows(made.found))

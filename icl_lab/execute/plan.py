@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
-from icl_lab.comparison import rates
 from icl_lab.execute.where import Where
 from icl_lab.runs import command, environment, presets
 from icl_lab.runs.run import Run
@@ -64,6 +63,8 @@ class RunPlan:
         except UnknownName as error:
             raise environment.explain_missing(error, store.root) from None
         if self.rates == "own":
+            from icl_lab.comparison import rates  # a sweep needs no curves
+
             specs = {spec.hash: spec for spec in (rates.own(each, store) for each in specs.values())}
         for spec in specs.values():
             check_swap(spec, self.swap)
