@@ -17,6 +17,7 @@ from icl_lab.claims import printed, registration
 from icl_lab.claims.schema import PRINTED, Claim, Experiment, Quantity
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
+from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 
 if TYPE_CHECKING:
@@ -38,20 +39,47 @@ def place(folder: Path) -> Path:
     return next((place for place in SHIPPED if place.is_dir()), folder)
 
 
-def fitting(made: Experiment, preset: str, settings: Sequence[str] = ()) -> tuple[Experiment, list[str]]:
+def fitting(
+    made: Experiment, preset: str, settings: Sequence[str] = (), curves: Store | None = None
+) -> tuple[Experiment, list[str]]:
     """Return the experiment without the variants that do not fit a preset, and why each does not.
 
-    Claims about them are left out with them. Raises ``BadValue`` where the baseline does not fit.
+    Claims about them are left out with them. Raises ``BadValue`` where the baseline does not fit. With a store of
+    ``curves`` variants whose own rates it lacks are left out too: all, where the baseline is one of them.
     """
     reasons = {}
     for variant in made.variants:
         try:
-            made.spec(variant, preset, settings)
+            spec = made.spec(variant, preset, settings)
         except BadValue as reason:
             if variant.name == made.baseline:
                 raise
             reasons[variant.name] = str(reason)
-    return _without(made, reasons), [f"left out at {preset}: {name} ({reason})" for name, reason in reasons.items()]
+            continue
+        if curves is not None:
+            try:
+                _at_rates(made, spec, curves)
+            except BadValue as reason:
+                reasons[variant.name] = str(reason)
+    left_out = {each.name for each in made.variants} if made.baseline in reasons else reasons.keys()
+    return _without(made, left_out), [f"left out at {preset}: {name} ({reason})" for name, reason in reasons.items()]
+
+
+def specs(made: Experiment, store: Store, preset: str, settings: Sequence[str] = ()) -> dict[str, RunSpec]:
+    """Return the specification of each variant, at its own rates where the experiment asks for them.
+
+    Raises ``BadValue`` with the command that makes a learning-rate curve, where it is not stored.
+    """
+    found = {variant.name: made.spec(variant, preset, settings) for variant in made.variants}
+    return {name: _at_rates(made, spec, store) for name, spec in found.items()}
+
+
+def _at_rates(made: Experiment, spec: RunSpec, store: Store) -> RunSpec:
+    if made.rates == "shared":
+        return spec
+    from icl_lab.comparison import rates  # takes long, and few experiments need a curve
+
+    return rates.own(spec, store)
 
 
 def only(made: Experiment, wanted: Collection[str]) -> Experiment:
@@ -195,8 +223,9 @@ def card(name: str, experiment: Experiment, store: Store) -> list[str]:
 def state(experiment: Experiment, store: Store, preset: str) -> tuple[int, int, float]:
     """Return how many variants have a finished run, how many there are, and the operations of one seed of all."""
     finished, operations = 0, 0.0
+    found = specs(experiment, store, preset)
     for variant in experiment.variants:
-        spec = experiment.spec(variant, preset)
+        spec = found[variant.name]
         finished += store.run(spec, 0, variant.tested_with).finished
         operations += estimate.training_operations(spec) + estimate.test_operations(spec)
     return finished, len(experiment.variants), operations

@@ -14,6 +14,7 @@ from icl_lab import tasks
 from icl_lab.base import foreign
 from icl_lab.base.errors import LabError
 from icl_lab.base.grid import Grid
+from icl_lab.claims import experiment as experiments
 from icl_lab.claims import registration
 from icl_lab.claims.schema import PRINTED, Claim, Experiment, Quantity, Variant
 from icl_lab.runs import summary
@@ -30,7 +31,7 @@ class Finished:
 
     def __init__(self, experiment: Experiment, store: Store, preset: str, settings: Sequence[str] = ()) -> None:
         self.experiment, self.store, self.preset = experiment, store, preset
-        self.specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+        self.specs = experiments.specs(experiment, store, preset, settings)
         self.task = tasks.build(experiment.task)
         self._read: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
         self._in_distribution: dict[tuple[str, int], dict[str, float]] = {}

@@ -41,7 +41,7 @@ def stored(
 
     One that trains nothing is the same at every preset: its claims are judged where it was asked, and nowhere else.
     """
-    made, left_out = experiments.fitting(experiments.load(name, files), preset)
+    made, left_out = experiments.fitting(experiments.load(name, files), preset, curves=store)
     asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
@@ -65,7 +65,7 @@ def recorded(
     name: str, files: Path, store: Store, preset: str, record: Recorded, costs: cost.Costs
 ) -> tuple[list[str], Sequence[Finding]]:
     """Return remarks on an experiment at a preset, and its findings: the record's, or judged now."""
-    made, left_out = experiments.fitting(experiments.load(name, files), preset)
+    made, left_out = experiments.fitting(experiments.load(name, files), preset, curves=store)
     known = record.get((name, preset), [])
     if known and current(name, made, store, preset, known):
         return [*left_out, *remarks(name, made, store, preset)], known

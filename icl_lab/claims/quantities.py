@@ -13,7 +13,7 @@ import numpy as np
 
 from icl_lab import tasks
 from icl_lab.analyses.frame import AnyAnalysis
-from icl_lab.base.errors import BadValue, Undefined
+from icl_lab.base.errors import Undefined
 from icl_lab.base.grid import mean_error, model_name
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import printed
@@ -24,6 +24,7 @@ from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import HALF_WIDTH, Evaluation, Scale, evaluation, resampled
 from icl_lab.runs import summary
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import Store
 from icl_lab.tasks.base import Task
 
 Cells = list[dict[str, float]]
@@ -302,28 +303,24 @@ def cells_of(claim: Claim, side: Quantity, spec: RunSpec, task: Task) -> Cells |
     return combinations(side.cells, task.pinned(summary.training_cell(task, spec)))
 
 
-def claimed(files: Path, presets: Iterable[str]) -> Claimed:
+def claimed(files: Path, presets: Iterable[str], store: Store) -> Claimed:
     """Return, for each variant of the experiments of a folder at these presets, the cells that claims read."""
     found = dict[tuple[str, str], Cells]()
     for preset in presets:
         for name in experiments.names(files):
-            _collect(experiments.load(name, files), preset, found)
+            _collect(experiments.fitting(experiments.load(name, files), preset, curves=store)[0], preset, store, found)
     return found
 
 
-def _collect(experiment: Experiment, preset: str, found: dict[tuple[str, str], Cells]) -> None:
+def _collect(experiment: Experiment, preset: str, store: Store, found: dict[tuple[str, str], Cells]) -> None:
     if experiment.question() is not None:
         return
-    task = tasks.build(experiment.task)
+    task, specs = tasks.build(experiment.task), experiments.specs(experiment, store, preset)
     for claim in experiment.claims:
         first = experiment.variant(claim.left.of.removeprefix(PRINTED)) or experiment.variant(experiment.baseline)
         for side in (claim.left, claim.right):
             variant = experiment.variant(side.of)
             if first is None or variant is None:
                 continue
-            try:
-                spec, left = (experiment.spec(each, preset) for each in (variant, first))
-            except BadValue:  # a variant that does not fit the preset
-                continue
-            cells = cells_of(claim, side, left, task)
-            found.setdefault((spec.hash, variant.tested_with), []).extend(cells or [])
+            cells = cells_of(claim, side, specs[first.name], task)
+            found.setdefault((specs[variant.name].hash, variant.tested_with), []).extend(cells or [])

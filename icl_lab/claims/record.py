@@ -155,6 +155,6 @@ def _checksums(findings: Iterable[Finding], files: Path, store: Store) -> dict[t
 
     found = dict[tuple[str, str], str]()
     for name, preset in dict.fromkeys((each.experiment, each.preset) for each in findings):
-        made = experiments.fitting(experiments.load(name, files), preset)[0]
+        made = experiments.fitting(experiments.load(name, files), preset, curves=store)[0]
         found[name, preset] = judge.checksum(name, made, store, preset)
     return found

@@ -131,7 +131,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Contents of one experiment file.
 
     ``analysis`` names what the claims are read from: ``compare`` for the grids of the runs themselves, or an analysis
-    of ``icl_lab.analyses``, whose own options stand under ``[options]``.
+    of ``icl_lab.analyses``, whose own options stand under ``[options]``. With ``rates = "own"`` each variant is trained
+    at the best rates of its stored learning-rate curve (``comparison/rates.py``).
     """
 
     title: str
@@ -144,6 +145,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     analysis: str = COMPARE
     options: dict[str, object] = {}
     draws: Literal["ours", "paper"] = "ours"
+    rates: Literal["shared", "own"] = "shared"
     set: Settings = []
     printed: Printed | None = None
     name: str = ""  # of the file, without its ending
@@ -153,7 +155,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}  # the time of a claim's registration by its digest, as its folder's record says
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
-        """Resolve a variant; ``settings`` come last, so that a user's wish stands above the file."""
+        """Resolve a variant at the rates of its preset; ``settings`` come last: a user's wish stands above the file."""
         if variant.swap:
             normalizers.canonical(variant.swap)  # a wrong name is said before anything is trained
         made = resolve(

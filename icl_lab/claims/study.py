@@ -33,7 +33,7 @@ def groups(
     experiment: Experiment, store: Store, preset: str, seeds: int, settings: Sequence[str]
 ) -> dict[str, list[Run]]:
     """Return the runs of each variant, seeds 0 to ``seeds`` - 1, finished or not."""
-    specs = {variant.name: experiment.spec(variant, preset, settings) for variant in experiment.variants}
+    specs = experiments.specs(experiment, store, preset, settings)
     rules = {variant.name: variant.tested_with for variant in experiment.variants}
     return {name: [store.run(spec, seed, rules[name]) for seed in range(seeds)] for name, spec in specs.items()}
 

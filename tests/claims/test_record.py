@@ -80,9 +80,9 @@ def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_cells_that_claims_read_are_those_that_they_name():
+def test_the_cells_that_claims_read_are_those_that_they_name(repository):
     """Of ssa-table1 at nano: sigma_f 4 to 10 and training conditions of softmax, at the one published length."""
-    found = claimed(EXPERIMENTS, ["nano"])
+    found = claimed(EXPERIMENTS, ["nano"], repository)
     made = experiments.load("ssa-table1", EXPERIMENTS)
     cells = found[(made.spec(made.variant("ssa"), "nano").hash, "")]
     assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}

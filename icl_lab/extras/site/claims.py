@@ -182,7 +182,7 @@ def judged(store: Store, files: Path, tick: Tick = silent, grids: Grids | None =
             for preset, findings in known.get(name, {}).items():
                 found += [ClaimEntry(made, claims[each.claim], each) for each in findings]
                 if made.question() is None:
-                    finished = _Read(experiments.fitting(made, preset)[0], store, preset)
+                    finished = _Read(experiments.fitting(made, preset, curves=store)[0], store, preset)
                     finished.grids = grids
                     beside = comparisons.against_baseline(name, finished, preset)
                     compared += [beside] if beside is not None else []
