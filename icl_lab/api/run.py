@@ -148,7 +148,7 @@ class Run:
 
         Where the grid leaves them out, that of the nearest cell to them.
         """
-        return self._at_home[self.attn]
+        return self._in_distribution[self.attn]
 
     @property
     def figures(self) -> list[str]:
@@ -185,7 +185,7 @@ class Run:
     def _repr_html_(self) -> str:
         if not self.stored.finished:
             return show.paragraph(repr(self))
-        rows = [[name, f"{value:.3g}"] for name, value in self._at_home.items()]
+        rows = [[name, f"{value:.3g}"] for name, value in self._in_distribution.items()]
         head = show.paragraph(f"{self._title} ({self.folder})")
         return (
             f'<div style="max-width:48em">{head}{show.picture(self.heat_map(), f"Heat map of {self._title}")}'
@@ -201,8 +201,8 @@ class Run:
         return tasks.build(self.task)
 
     @cached_property
-    def _at_home(self) -> Mapping[str, float]:
-        return summary.at_home([self.grid], self._task, self.spec)
+    def _in_distribution(self) -> Mapping[str, float]:
+        return summary.errors_in_distribution([self.grid], self._task, self.spec)
 
     @cached_property
     def _home(self) -> str:

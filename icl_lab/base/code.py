@@ -32,7 +32,7 @@ def code_hash(part: type) -> str:
         place = left.pop()
         if place in found or (node := _definitions(place[0]).get(place[1])) is None:
             continue
-        found[place] = repr(_told(node))
+        found[place] = repr(_plain(node))
         left += _named(place[0], node)
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:12]
 
@@ -104,14 +104,14 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(Path(path).read_text(encoding="utf-8") if path else "")
 
 
-def _told(node: object) -> object:
+def _plain(node: object) -> object:
     """A syntax tree as lists and texts, alike for every version of Python that reads it."""
     if isinstance(node, list):
-        return [_told(each) for each in node]
+        return [_plain(each) for each in node]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = dict(ast.iter_fields(node))
     if ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None:
         fields["body"] = fields["body"][1:]
-    told = {name: _told(value) for name, value in fields.items() if name not in UNTOLD and value not in (None, [])}
+    told = {name: _plain(value) for name, value in fields.items() if name not in UNTOLD and value not in (None, [])}
     return [type(node).__name__, *(part for item in told.items() for part in item)]

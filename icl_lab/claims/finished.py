@@ -144,7 +144,7 @@ class Finished:
         if key not in self._in_distribution and run.finished:
             grid = self._measured(run.spec, seed, "")[0]
             known = not summary.left_out(grid, self.task, run.spec)
-            self._in_distribution[key] = summary.at_home([grid], self.task, run.spec) if known else {}
+            self._in_distribution[key] = summary.errors_in_distribution([grid], self.task, run.spec) if known else {}
         return self._in_distribution.get(key, {})
 
     def why_unknown(self, of: str, seeds: Iterable[int]) -> str:

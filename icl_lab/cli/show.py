@@ -24,7 +24,8 @@ def show(run: Run, already: bool, brief: bool = False) -> None:
     task, place, verb = tasks.build(run.spec.task), run.place, "there already" if already else "wrote"
     if brief:
         grid = run.grid()
-        here = f"{summary.at_home([grid], task, run.spec)[run.name]:.3g} {summary.home(grid, task, run.spec)}"
+        error = summary.errors_in_distribution([grid], task, run.spec)[run.name]
+        here = f"{error:.3g} {summary.home(grid, task, run.spec)}"
         out(f"{run.name}, seed {run.seed}: {here}; {verb}: {place / 'grid.csv'}")
         return
     out(summary.brief(run.grid(), task, run.spec))

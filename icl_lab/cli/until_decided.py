@@ -38,9 +38,9 @@ def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:
     say(f"{experiment.summary()}; at most {duration(budget)}")
     while (step := experiment.next()) is not None:
         if where.dry_run:
-            out(experiment.told(step))
+            out(experiment.described(step))
             return
-        say(experiment.told(step))
+        say(experiment.described(step))
         try:
             decided = experiment.take(step, late, where)
         except Stopped:

@@ -14,7 +14,7 @@ def drawn(table: League, preset: str) -> dict[str, Figure]:
     beside = table.baseline in table.rules  # else the others have nothing to be compared with
     others = [cell for cell in table.skills if beside and cell[0] != table.baseline]
     unclear = {WORDS[part]: [cell for cell in others if not table.clear(*cell, part)] for part in PARTS}
-    hatched = f"hatched: not told from {table.baseline}; " if beside else ""
+    hatched = f"hatched: inconclusive against {table.baseline}; " if beside else ""
     title = f"Skill of normalizers on tasks, preset {preset} ({hatched}crossed: missing)"
     found = {"league": pictures.matrix(means, table.rules, table.tasks, title=title, unclear=unclear)}
     near, far = (table.standings(part) for part in PARTS)

@@ -63,7 +63,7 @@ class Clock:
 
     def training(self, run: Run) -> float:
         """The seconds of training that are left of a run; none where another was trained alike."""
-        if self.done(run) or run.diverged or reuse.there(run):
+        if self.done(run) or run.diverged or reuse.has_model(run):
             return 0.0
         left = estimate.examples(run.spec.train, run.checkpoint_step) / estimate.examples(run.spec.train)
         return self._took(run.spec).training * left
@@ -115,7 +115,7 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
     )
     if clock.done(run):
         state = "finished already" if clock.tested else "trained already"
-    elif reuse.there(run):
+    elif reuse.has_model(run):
         state = f"trained already{'' if run.trained else ', as another run'}, to be tested: about {duration(seconds)}"
     else:
         state = f"{parameters:,} parameters, {steps}, about {duration(seconds)}"

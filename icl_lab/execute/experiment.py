@@ -129,7 +129,7 @@ class UntilDecided:
         self.look()
         return [each for each in self.findings if each.decided and each.claim not in before]
 
-    def told(self, step: Step) -> str:
+    def described(self, step: Step) -> str:
         """Say what a step will do."""
         about = f"{len(step.claims)} open claim{'s' * (len(step.claims) > 1)}"
         return f"{self.name}: to {step.seeds} seeds of {', '.join(step.variants)}, for {about}"

@@ -67,7 +67,7 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
 def test_rescaled(runs: Sequence[Run], lab: Lab) -> None:
     """Test models of a comparison's baseline with rescaled prompts, where all of their weights are there."""
     others = rescaled.runs_of(runs)
-    if all(run.finished or reuse.there(run) for run in others):
+    if all(run.finished or reuse.has_model(run) for run in others):
         for run in others:
             pipeline.sweep(run.spec, run.seed, lab)
 

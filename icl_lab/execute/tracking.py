@@ -48,7 +48,7 @@ class Tracker(ABC):
 
     def __post_init__(self) -> None:
         self.group = self.name.rpartition("-seed-")[0] or "studies"
-        self.held = self.there()
+        self.held = self.last_steps()
 
     def log(self, content: Content, step: int) -> None:
         self.run = self.run or self.open()
@@ -56,7 +56,7 @@ class Tracker(ABC):
         self.held |= dict.fromkeys(content, step)
 
     @abstractmethod
-    def there(self) -> dict[str, int]:
+    def last_steps(self) -> dict[str, int]:
         """Ask for the last step of each name that is there."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Tracker(ABC):
 class TensorBoard(Tracker):
     """Event files: ``tensorboard --logdir results/tracked/tensorboard``."""
 
-    def there(self) -> dict[str, int]:
+    def last_steps(self) -> dict[str, int]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         self.place = self.folder / "tensorboard" / self.project / self.name
@@ -113,7 +113,7 @@ class WandB(Tracker):
 
     module = "wandb"
 
-    def there(self) -> dict[str, int]:
+    def last_steps(self) -> dict[str, int]:
         self.note = self.folder / "noted" / self.module / self.project / f"{self.name}.json"
         with suppress(OSError, ValueError, TypeError):
             return dict(json.loads(foreign.shallow(foreign.read(self.note, foreign.MOST_TEXT))))
@@ -156,10 +156,10 @@ class Trackio(WandB):
 
     module = "trackio"
 
-    def there(self) -> dict[str, int]:
+    def last_steps(self) -> dict[str, int]:
         from trackio.sqlite_storage import SQLiteStorage
 
-        noted = super().there()
+        noted = super().last_steps()
         if os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL"):
             return noted
         SQLiteStorage.init_db(self.project)  # raises where trackio itself would lose rows and go on
@@ -269,7 +269,7 @@ def _end(tracker: Tracker, run: Run) -> None:
     if not run.finished and (pictures := _pictures(run.folder)):
         tracker.log(pictures, step)
     elif run.finished and _key(f"{test}model") not in tracker.held:
-        home = summary.at_home([run.grid()], tasks.build(run.spec.task), run.spec)
+        home = summary.errors_in_distribution([run.grid()], tasks.build(run.spec.task), run.spec)
         names = {name: name.removeprefix(summary.REFERENCE) for name in home} | {run.name: "model"}
         numbers = {_key(f"{test}{names[name]}"): value for name, value in home.items()}
         tracker.log({_key(run.below("grid")): run.grid(), **_pictures(run.place, run.below("")), **numbers}, step)

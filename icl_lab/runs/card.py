@@ -32,7 +32,7 @@ def text(run: Run, library: str = "icl_lab") -> str:
     lines += [f"# {md.escaped(spec.name)}, seed {run.seed}", "", *md.head(["", ""]), *(md.row(row) for row in rows), ""]
     if run.finished:
         grid = run.grid()
-        found = summary.at_home([grid], task, spec)
+        found = summary.errors_in_distribution([grid], task, spec)
         lines += [f"## {task.metric_label(task.headline)}, {summary.home(grid, task, spec)}", ""]
         lines += [*md.head(["predictor", "error"]), *(md.row([md.code(who), f"{v:.3g}"]) for who, v in found.items())]
         if reason := summary.unlearned([grid], task, spec):

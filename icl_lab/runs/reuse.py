@@ -32,7 +32,7 @@ def weights(run: Run, say: Say) -> None:
         return
 
 
-def there(run: Run) -> bool:
+def has_model(run: Run) -> bool:
     """True if the run need not be trained, only tested: its own model is there, or that of one trained alike."""
     return run.trained or next(_alike(run, lambda _: None), None) is not None
 

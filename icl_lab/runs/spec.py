@@ -45,7 +45,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def hash(self) -> str:
         """Eight hexadecimal digits that name the run: equal for equal specifications, whatever the preset is called."""
-        fields = {name: value for name, value in _told(self).items() if name != "preset"}
+        fields = {name: value for name, value in _changed(self).items() if name != "preset"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
@@ -166,14 +166,14 @@ def _share(text: str, steps: float) -> int:
         raise BadValue(f"--set train.switch_step: a step or a share of the steps such as 7/8, got '{text}'.") from None
 
 
-def _told(part: msgspec.Struct) -> dict[str, Any]:
+def _changed(part: msgspec.Struct) -> dict[str, Any]:
     """The fields that do not equal their default (``omit_defaults`` of msgspec asks for the same object instead)."""
     found = {}
     for field in _fields(type(part)):
         value = getattr(part, field.name)
         made = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
         if value != made:
-            found[field.name] = _told(value) if isinstance(value, msgspec.Struct) else value
+            found[field.name] = _changed(value) if isinstance(value, msgspec.Struct) else value
     return found
 
 

@@ -44,7 +44,7 @@ def left_out(grid: Grid, task: Task, spec: RunSpec) -> str:
 
 
 def home(grid: Grid, task: Task, spec: RunSpec) -> str:
-    """Return words for the cell that ``at_home`` reads: training conditions, or the nearest to them in the grid."""
+    """Say which cell ``errors_in_distribution`` reads: training conditions, or the nearest to them in the grid."""
     lacking = left_out(grid, task, spec)
     return f"in the nearest cell to training conditions ({lacking})" if lacking else "in training conditions"
 
@@ -96,7 +96,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     return "\n".join(lines)
 
 
-def at_home(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
+def errors_in_distribution(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:
     """Return the headline metric in training conditions, the mean over seeds, of the normalizer and references.
 
     Where training has met every value of an axis (a facet of the task), the mean over its values. Where the grid leaves
@@ -117,17 +117,17 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     if left_out(grids[0], task, spec):
         return ""
     name = model_name(grids[0])
-    found = [normalized_error(at_home([grid], task, spec), name, task) for grid in grids]
+    found = [normalized_error(errors_in_distribution([grid], task, spec), name, task) for grid in grids]
     known = [error for error in found if error is not None]
     if not known or has_learned(known):
         return ""
     if math.isinf(_middle(known)):
         return NO_NUMBERS
-    trivial, others = _references(at_home(grids, task, spec), task)
+    trivial, others = _references(errors_in_distribution(grids, task, spec), task)
     reads_none, best = (min(each, key=each.__getitem__, default="") for each in (trivial, others))
     least = f"{best}, {others[best]:.2g}" if others else "0"
     # That of the median seed, like the share of the way: a mean next to a median would contradict it.
-    error = _middle([at_home([grid], task, spec)[name] for grid in grids])
+    error = _middle([errors_in_distribution([grid], task, spec)[name] for grid in grids])
     median = f"median error of {len(grids)} seeds" if len(grids) > 1 else "error"
     return (
         f"not learned: {median} {error:.3g} in training conditions, {_middle(known):.0%} of the way from the best "
@@ -138,7 +138,7 @@ def unlearned(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
 
 def trivial_error(grid: Grid, task: Task, spec: RunSpec) -> float:
     """Return the error, in training conditions, of the best reference that reads no example; NaN without one."""
-    trivial, _ = _references(at_home([grid], task, spec), task)
+    trivial, _ = _references(errors_in_distribution([grid], task, spec), task)
     return min(trivial.values(), default=math.nan)
 
 

@@ -19,9 +19,9 @@ from icl_lab.testing.rule_inputs import (
     asked,
     build,
     gradients,
+    perturb,
     qkv,
     single,
-    stir,
     stirred,
 )
 from icl_lab.testing.rule_masks import MASKS
@@ -120,7 +120,7 @@ def layers_share_what_is_declared_and_nothing_else(choice: str) -> None:
         hold((id(parameter) in tensors) is (id(parameter) in declared), f"the parameter {name} {where} in two layers")
     others = {id(p) for p in build(choice).parameters()}
     hold(not tensors & others, "a parameter is the same tensor in two models")
-    stir(first, seed=6)
+    perturb(first, seed=6)
     q, k, _ = qkv(8)
     w = second.weights(q, k, causal(8)).square().sum()
     for part in first.modules():

@@ -67,11 +67,11 @@ def finished(rule: Normalizer, q: Tensor, o: Tensor) -> Tensor:
 def stirred(choice: str) -> Normalizer:
     """Build a normalizer whose parameters have left their starting values, each its own way."""
     rule = build(choice)
-    stir(rule)
+    perturb(rule)
     return rule
 
 
-def stir(rule: Normalizer, seed: int = 5) -> None:
+def perturb(rule: Normalizer, seed: int = 5) -> None:
     """Move every entry of every parameter up by 0.02 to 0.22."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

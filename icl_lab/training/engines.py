@@ -138,7 +138,7 @@ class Graph(Eager):
             try:
                 replay, loss = self.record(partial(self.whole, Prompt(*parts), visible, where))
             except RuntimeError as error:
-                raise BadValue(f"train.engine=graph is not possible: {told(self.work.model, error)}") from error
+                raise BadValue(f"train.engine=graph is not possible: {unsupported(self.work.model, error)}") from error
         return Recording(inputs, replay, loss, (visible, additive_mask(visible, torch.float32)))
 
 
@@ -216,7 +216,7 @@ def cuda_recorder() -> Recorder:
     return record
 
 
-def told(model: GPT2, error: RuntimeError) -> str:
+def unsupported(model: GPT2, error: RuntimeError) -> str:
     """One line of an error message of torch."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     why = line.rstrip(".")

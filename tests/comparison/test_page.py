@@ -99,7 +99,7 @@ def test_the_finding_names_what_differs_and_what_does_not(better):
     assert said.startswith("Against softmax (ratio of errors with its 95 % interval, below 1 is better), over 3 seeds")
     assert "ssa (0.100 [0.09" in said
     assert "errs less" in said
-    assert "The other one is not told apart from softmax." in said
+    assert "The other one against softmax: inconclusive." in said
     worse = page.finding(study({"softmax": times(1.0), "ssa": times(2.0, 0.001)}))
     assert "errs more" in worse
     assert "less" not in worse
@@ -140,7 +140,7 @@ def test_a_mean_is_bold_only_while_its_p_stands_correction():
 def test_a_difference_within_the_margin_is_said_to_be_small():
     said = page.finding(study({"softmax": times(1.0), "ssa": times(1.01, 0.02), "lssa": times(1.0, 0.3)}))
     assert "no normalizer differs clearly. No difference beyond a factor 1.25: ssa (1.0" in said
-    assert said.endswith("The other one is not told apart from softmax.")
+    assert said.endswith("The other one against softmax: inconclusive.")
 
 
 @pytest.mark.slow

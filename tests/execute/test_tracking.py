@@ -180,7 +180,7 @@ def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
     assert tracked.said == []
 
 
-@pytest.mark.parametrize("part", ["there", "open", "write", "finish"])
+@pytest.mark.parametrize("part", ["last_steps", "open", "write", "finish"])
 @pytest.mark.slow
 def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, trackio_folder):
     monkeypatch.setattr(KINDS["trackio"], part, lambda *about: [] / 0)

@@ -9,14 +9,14 @@ from icl_lab.tasks.texts.corpus import Corpus
 
 def test_names_and_places_of_folders_and_packed_files(tmp_path):
     folder, packed = OnDisk(tmp_path / "gpt"), OnDisk(tmp_path / "gpt.Q4.gguf")
-    assert (folder.name, folder.folder, folder.more, folder.there) == ("gpt", tmp_path / "gpt", {}, False)
+    assert (folder.name, folder.folder, folder.more, folder.exists) == ("gpt", tmp_path / "gpt", {}, False)
     assert (packed.name, packed.folder, packed.more) == ("gpt.Q4", tmp_path, {"gguf_file": "gpt.Q4.gguf"})
     packed.place.write_bytes(b"weights")
-    assert packed.there
+    assert packed.exists
     (tmp_path / "gpt").mkdir()
-    assert not folder.there
+    assert not folder.exists
     (tmp_path / "gpt/config.json").write_text("{}")
-    assert folder.there
+    assert folder.exists
     assert OnDisk(Path("/")).name == "model"
 
 

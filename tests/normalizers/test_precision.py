@@ -6,7 +6,7 @@ import torch
 from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal
-from icl_lab.testing.rule_inputs import FromQueries, qkv, single, stir
+from icl_lab.testing.rule_inputs import FromQueries, perturb, qkv, single
 from tests.normalizers.test_contract import ALL
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -20,7 +20,7 @@ def test_every_rule_works_in_every_precision_beside_every_other(choice):
     """Weights, outputs and gradients are of the type of the queries, and near those of single precision."""
     for own in TYPES:
         rule = single(choice)
-        stir(rule)
+        perturb(rule)
         rule.to(own)
         exact = single(choice)
         exact.load_state_dict({name: value.float() for name, value in rule.state_dict().items()})

@@ -31,7 +31,7 @@ def tokens() -> Tensor:
     return drawn(2, TOKENS, HEADS * WIDTH, seed=1)
 
 
-def stir(rule: Normalizer) -> Normalizer:
+def perturb(rule: Normalizer) -> Normalizer:
     with torch.no_grad():
         for number, parameter in enumerate(rule.parameters()):
             parameter.add_(0.5 * drawn(*parameter.shape, seed=10 + number))
@@ -57,7 +57,7 @@ def soft(z: list[float]) -> list[float]:
 
 def test_forgetting_attention_by_hand() -> None:
     """Token by token: the score, and a product of the gates of the tokens in between."""
-    rule, (q, k, v), x = stir(build("forget")), qkv(), tokens()
+    rule, (q, k, v), x = perturb(build("forget")), qkv(), tokens()
     w, o = rule.weights(q, k, causal(TOKENS), x=x), rule.attend(q, k, v, causal(TOKENS), x=x)
     for b in range(2):
         for h in range(HEADS):
@@ -90,7 +90,7 @@ def test_forget_says_that_it_needs_the_tokens_and_all_of_them() -> None:
 @pytest.mark.parametrize("phi", ["sigmoid", "softplus"])
 @pytest.mark.parametrize("per", ["head", "channel"])
 def test_a_gate_by_hand(per: str, phi: str) -> None:
-    rule, inside = stir(build(f"ssa+gated:per={per},phi={phi}")), build("ssa")
+    rule, inside = perturb(build(f"ssa+gated:per={per},phi={phi}")), build("ssa")
     inside.load_state_dict(rule.rule.state_dict())
     (q, k, v), x = qkv(), tokens()
     plain, got = inside.attend(q, k, v, causal(TOKENS)), rule.attend(q, k, v, causal(TOKENS), x=x)
@@ -109,7 +109,7 @@ def test_a_gate_by_hand(per: str, phi: str) -> None:
 
 
 def test_a_gate_around_a_rule_that_reads_tokens_hands_them_on() -> None:
-    rule, inside, (q, k, v), x = stir(build("forget+gated")), build("forget"), qkv(), tokens()
+    rule, inside, (q, k, v), x = perturb(build("forget+gated")), build("forget"), qkv(), tokens()
     inside.load_state_dict(rule.rule.state_dict())
     gates = (x @ rule.w.T).sigmoid().transpose(1, 2).unsqueeze(-1)
     wanted = gates * inside.attend(q, k, v, causal(TOKENS), x=x)
@@ -154,7 +154,7 @@ def test_selective_attention_token_by_token(first: str) -> None:
 
 @pytest.mark.parametrize("per", ["channel", "head"])
 def test_qassmax_by_hand(per: str) -> None:
-    rule, (q, k, _) = stir(build(f"qassmax:per={per},hidden=3")), qkv()
+    rule, (q, k, _) = perturb(build(f"qassmax:per={per},hidden=3")), qkv()
     w = rule.weights(q, k, causal(TOKENS))
     p = {name: getattr(rule, name).tolist() for name in rule.maps}
     for h in range(HEADS):
@@ -191,7 +191,7 @@ def test_qassmax_starts_ungated_within_linear_bounds() -> None:
 @pytest.mark.parametrize("layer", [0, 3])
 @pytest.mark.parametrize("norm", ["yes", "no"])
 def test_differential_attention_by_hand(norm: str, layer: int) -> None:
-    rule, (q, k, v) = stir(build(f"differential:norm={norm}", layer)), qkv()
+    rule, (q, k, v) = perturb(build(f"differential:norm={norm}", layer)), qkv()
     start = 0.8 - 0.6 * math.exp(-0.3 * layer)
     share = math.exp(dot(rule.a1, rule.b1)) - math.exp(dot(rule.a2, rule.b2)) + start
     assert rule.lam.item() == pytest.approx(share)
@@ -227,7 +227,7 @@ def test_differential_attention_is_that_of_transformers() -> None:
         hidden_size=width, num_attention_heads=2 * heads, num_key_value_heads=2 * heads, head_dim=half,
         rms_norm_eps=1e-5, attention_dropout=0.0, attn_implementation="eager",
     )  # fmt: skip
-    theirs, rule = modeling.DiffLlamaAttention(config, layer).double(), stir(build("differential", layer))
+    theirs, rule = modeling.DiffLlamaAttention(config, layer).double(), perturb(build("differential", layer))
     x = tokens()
     with torch.no_grad():
         for name, ours in {"q1": "a1", "k1": "b1", "q2": "a2", "k2": "b2"}.items():

@@ -99,7 +99,7 @@ def test_several_seeds_are_their_mean_and_standard_deviation():
 
 
 def test_training_conditions_are_the_mean_over_seeds():
-    here = summary.at_home([grid(0, 1.0), grid(1, 3.0)], TASK, SPEC)
+    here = summary.errors_in_distribution([grid(0, 1.0), grid(1, 3.0)], TASK, SPEC)
     assert here == {"ssa": 2.0, "reference:zero": 2.0, "reference:least-squares": 0.0}
 
 

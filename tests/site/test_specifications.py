@@ -18,7 +18,10 @@ def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
     made.finished(store, "ssa", seed=3, learned={"b 0.0": 0.5})
     made.finished(store, "ssa", seed=4, factor=2.0, finished="2026-11-23")
     spec = read(store)["ssa"]
-    assert [(seed.seed, seed.state, seed.told) for seed in spec.seeds] == [(3, "finished", "40"), (4, "finished", "80")]
+    assert [(seed.seed, seed.state, seed.error_text) for seed in spec.seeds] == [
+        (3, "finished", "40"),
+        (4, "finished", "80"),
+    ]
     assert (spec.errors, spec.date, spec.normalizer) == ("40 to 80", "2026-11-23", "ssa")
     assert spec.seeds[0].env["commit"] == "abc123"
     assert spec.learned == (("b", ["0"], [("0", ["0.5"])]),)

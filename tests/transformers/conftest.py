@@ -82,14 +82,14 @@ def ids():
 def stirred():
     """Move every learned number of the normalizers in a model away from its start."""
 
-    def stir(model, seed=0):
+    def perturb(model, seed=0):
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if ".attention_rule." in name:
                     parameter.add_(0.3 * torch.rand(parameter.shape, generator=generator) + 0.02)
 
-    return stir
+    return perturb
 
 
 def left_padded(ids, count=3):

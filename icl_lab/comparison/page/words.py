@@ -128,8 +128,8 @@ def finding(study: PairedGrids) -> str:
         said += f". No difference beyond {margin_words(study.scale)}: {listed(named)}"
     draws = len(every) - len(sure) - len(unsure) - len(alike)
     if draws and draws < len(every):
-        rest = "The other one is" if draws == 1 else f"The other {draws} are"
-        said += f". {rest} not told apart from {study.baseline}"
+        rest = "The other one" if draws == 1 else f"The other {draws}"
+        said += f". {rest} against {study.baseline}: inconclusive"
     return f"{said}.{_not_learned(study)}"
 
 

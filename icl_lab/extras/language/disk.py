@@ -21,7 +21,7 @@ class OnDisk:
         return self.place.suffix == ".gguf"
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """True if there is such a model; its weights are not read."""
         return self.place.is_file() if self.packed else (self.place / "config.json").is_file()
 

@@ -107,7 +107,7 @@ def read(place: str, device: torch.device) -> LanguageModel:
         raise BadValue("language models are read by transformers: pip install 'icl_lab[hf]'.") from None
 
     disk = OnDisk(Path(place))
-    if not disk.there:
+    if not disk.exists:
         raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
     config = {} if disk.packed else folder.stored_config(disk.place / "config.json", "a model")
     silence: Any = transformers.utils.logging

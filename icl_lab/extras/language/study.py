@@ -113,8 +113,8 @@ def measure(
     found = Answers(AnswerPositions(tuple(range(1, question.length + 1)), question.near))
     for attn in question.attns:
         with language.ruled(attn, question.near):
-            found.losses[attn] = losses(language, windows, _told(progress, f"loss with {attn}"))
-            for row, heads in _needles(question, language, corpus, attn, _told(progress, f"needles with {attn}")):
+            found.losses[attn] = losses(language, windows, _counter(progress, f"loss with {attn}"))
+            for row, heads in _needles(question, language, corpus, attn, _counter(progress, f"needles with {attn}")):
                 found.needles.append(row)
                 found.heads += heads
         if stopping():
@@ -157,5 +157,5 @@ def row(name: str, metric: str, values: Tensor, **where: float) -> Row:
     return {"attn": name, **where, "metric": metric} | summary(values)
 
 
-def _told(progress: Tick, what: str) -> Callable[[int, int], object]:
+def _counter(progress: Tick, what: str) -> Callable[[int, int], object]:
     return lambda done, total: progress(what, done, total, "")

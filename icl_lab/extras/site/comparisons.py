@@ -57,9 +57,9 @@ class Comparison:
         lines = [
             {
                 "label": name,
-                "y": self._told([effect.effect for effect in effects]),
-                "low": self._told([effect.low for effect in effects]),
-                "high": self._told([effect.high for effect in effects]),
+                "y": self._rounded([effect.effect for effect in effects]),
+                "low": self._rounded([effect.low for effect in effects]),
+                "high": self._rounded([effect.high for effect in effects]),
             }
             for name, _, effects in self.columns
         ]
@@ -71,7 +71,7 @@ class Comparison:
             "lines": lines,
         }
 
-    def _told(self, values: Sequence[float]) -> list[float | None]:
+    def _rounded(self, values: Sequence[float]) -> list[float | None]:
         back = [math.exp(min(value, 700.0)) if self.ratio else value for value in values]
         return [float(f"{value:.4g}") if math.isfinite(value) else None for value in back]
 

@@ -109,7 +109,7 @@ def _once(lists: list[list[Number]]) -> list[list[Number]]:
 
 def in_training(told: Mapping[str, Any], subject: ShownTask) -> float | None:
     """Return the headline of the model in the cell of training, or the nearest one; None where it was not measured."""
-    at = subject.told({axis["name"]: axis["values"] for axis in told["axes"]})["at"]
+    at = subject.script_data({axis["name"]: axis["values"] for axis in told["axes"]})["at"]
     flat = 0
     for axis in told["axes"]:
         flat = flat * len(axis["values"]) + at[axis["name"]]

@@ -51,7 +51,7 @@ class ShownTask:
             left_out=left_out(grid, task, spec),
         )
 
-    def told(self, axes: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    def script_data(self, axes: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         """Return what the scripts read; ``at`` is for each axis the place of the value of training, or the nearest."""
         at = {
             axis: min(range(len(values)), key=lambda i: abs(values[i] - self.training.get(axis, values[0])))

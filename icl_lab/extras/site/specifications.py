@@ -47,7 +47,7 @@ class Seed:
         return str(self.env.get("finished", ""))[:10]
 
     @property
-    def told(self) -> str:
+    def error_text(self) -> str:
         """The error in training conditions in two digits; empty where it is not known."""
         return "" if self.error is None else "∞" if self.error == float("inf") else short(self.error)
 
@@ -94,7 +94,7 @@ class Specification:
     def errors(self) -> str:
         """The errors in training conditions of its seeds, least to greatest."""
         known = sorted((seed for seed in self.seeds if seed.error is not None), key=lambda seed: seed.error or 0.0)
-        return " to ".join(dict.fromkeys(each.told for each in (known[0], known[-1]))) if known else ""
+        return " to ".join(dict.fromkeys(each.error_text for each in (known[0], known[-1]))) if known else ""
 
 
 def every(store: Store, tick: Tick = silent, grids: Grids | None = None) -> tuple[list[Specification], list[str]]:
@@ -121,7 +121,7 @@ def _read(runs: Sequence[Run], grids: Grids) -> Specification:
     data: Numbers = {"look": _look(first.name)}
     if shown:
         data |= numbers.together({seed.seed: grid for seed, grid, _, _ in shown})
-        data["task"] = shown[0][2].told({axis["name"]: axis["values"] for axis in data["axes"]})
+        data["task"] = shown[0][2].script_data({axis["name"]: axis["values"] for axis in data["axes"]})
     if histories:
         data["history"] = {str(seed): numbers.training(history) for seed, history in histories}
         steps = [each.pop("step") for each in data["history"].values()]

@@ -90,11 +90,11 @@ def _folders(root: Path) -> Iterator[Path]:
     for top in sorted(path for path in root.glob("*") if path.is_dir() and path.name not in NOT_STUDIES):
         for folder in [top, *sorted(path for path in top.rglob("*") if path.is_dir())]:
             hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
-            if not hidden and not folder.is_symlink() and any(_told(path) for path in folder.iterdir()):
+            if not hidden and not folder.is_symlink() and any(_shown(path) for path in folder.iterdir()):
                 yield folder
 
 
-def _told(path: Path) -> bool:
+def _shown(path: Path) -> bool:
     return path.name == RECORD or (path.is_file() and path.suffix in (*PAGES, ".md", ".png"))
 
 
