@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from icl_lab.api import experiment as experiment
     from icl_lab.api import export as export
     from icl_lab.api import find as find
+    from icl_lab.api import grid as grid
     from icl_lab.api import import_parts as import_parts
     from icl_lab.api import list_analyses as list_analyses
     from icl_lab.api import list_presets as list_presets
@@ -65,7 +66,8 @@ _PLACES = {
     "Study": "api.study",
     **dict.fromkeys(
         (
-            *("sweep", "compare", "rates", "analyse", "attention", "experiment", "paper_report", "find", "load"),
+            *("sweep", "compare", "grid", "rates", "analyse", "attention", "experiment", "paper_report"),
+            *("find", "load"),
             *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs", "cells"),
             *("rule", "task", "analysis", "import_parts", "export"),
         ),

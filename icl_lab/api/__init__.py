@@ -16,7 +16,7 @@ from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
 from icl_lab.execute.announce import changed
-from icl_lab.execute.arguments import Folder, Settings, checked, settings_of, several, whole
+from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, settings_of, several, whole
 from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
@@ -117,6 +117,36 @@ def compare(
         runs = plan.runs(lab.store)
         made = study.compare(runs, lab, baseline, where)
     return Study(made, [Run(run, lab) for run in runs])
+
+
+@checked
+def grid(
+    task: str,
+    attns: str | Sequence[str],
+    preset: str = "lite",
+    settings: Settings = (),
+    *,
+    seeds: int = 1,
+    baseline: str = "",
+    where: Where = HERE,
+) -> pd.DataFrame:
+    """Train and test every combination of settings: a setting whose value is a list has several, as ``--grid``.
+
+    Columns: those settings, attn, seeds, summary, error (in training conditions, the mean over seeds), errors (one per
+    seed), and, where a ``baseline`` is named, the effect of each other normalizer against it with the same settings:
+    ``in_training`` and ``beyond`` (the summary that the task declares), each with ``_low`` and ``_high`` (95 %).
+
+    Raises ``LabError`` with the line that the command line prints.
+    """
+    from icl_lab.execute import grids
+
+    changes, lists = grid_of(settings)
+    if not lists:
+        raise BadValue("a grid needs a setting with a list of values, such as {'train.rate': [0.001, 0.002]}.")
+    plan = RunPlan(task, several(attns), preset, changes, _seeds(seeds), grid=lists)
+    verb, more = ("compare", {"baseline": baseline}) if baseline else ("sweep", {})
+    with where.session(plan.command(verb, where, name=where.name, **more)) as lab:
+        return frame_of(grids.measure(plan, lab, where, baseline).found)
 
 
 @checked

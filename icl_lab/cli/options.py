@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Finite, Folder, RunsAtOnce, seconds, several_rules, several_settings
+from icl_lab.cli.values import Finite, Folder, RunsAtOnce, grid_of, seconds, several_rules, several_settings
 from icl_lab.execute.where import SEEDS, Where
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -119,6 +119,13 @@ draws_option = click.option(
 )
 repeat_option = click.option("--force", is_flag=True, help="Repeat runs that are finished.")
 over_option = click.option("--force", is_flag=True, help="Write over another study in that folder.")
+grid_option = click.option(
+    "--grid",
+    multiple=True,
+    metavar="A.B=V,W",
+    callback=grid_of,
+    help="Several values of a field; again: all combinations. Writes a table and a figure.",
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 name_option = click.option(
     "--name", default="", help="Folder in the results folder.  [default: named by what is compared]"

@@ -149,6 +149,17 @@ def several_settings(context: click.Context, option: click.Parameter, given: tup
     return tuple(part for text in given for part in re.split(r"\s+(?=[\w.-]+=)", text.strip()))
 
 
+def grid_of(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, list[str]]:
+    """Read the fields of a grid: ``train.rate=0.001,0.002``. A comma before ``name=`` is inside a value."""
+    found = dict[str, list[str]]()
+    for text in given:
+        name, sign, values = text.partition("=")
+        if not sign or not name.strip() or name.strip() in found:
+            raise click.BadParameter(f"'{text}' is not FIELD=VALUE,VALUE with a field that is named once.")
+        found[name.strip()] = [value.strip() for value in re.split(r",(?!\s*[\w-]+=)", values) if value.strip()]
+    return found
+
+
 def seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """Read a time such as 90m, 3h or 1.5h."""
     if text is None:

@@ -53,8 +53,6 @@ class PairedGrids:
     not_learned: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.grids) < 2:
-            raise BadValue(f"A comparison needs at least two normalizers, got {', '.join(self.grids) or 'none'}.")
         if self.baseline not in self.grids:
             raise BadValue(f"The baseline '{self.baseline}' is not among {', '.join(self.grids)}.")
         first = self.grids[self.baseline]

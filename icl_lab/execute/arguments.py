@@ -146,6 +146,31 @@ def settings_of(settings: Settings) -> list[str]:
     >>> settings_of({"train.steps": 20, "model.mlp": False, "test.axes.length": [5, 12]})
     ['train.steps=20', 'model.mlp=no', 'test.axes.length=5,12']
     """
-    if isinstance(settings, Mapping):
-        return [f"{name}={write(value)}" for name, value in settings.items()]
-    return several(settings)
+    if not isinstance(settings, Mapping):
+        return several(settings)
+    if lists := [name for name, value in settings.items() if _values(name, value)]:
+        raise BadValue(f"settings: {', '.join(lists)} has several values; icl.grid(...) takes them.")
+    return [f"{name}={write(value)}" for name, value in settings.items()]
+
+
+def grid_of(settings: Settings) -> tuple[list[str], dict[str, list[str]]]:
+    """Return settings as ``--set`` takes them, and those with a list of values as ``--grid`` does.
+
+    The value of an axis is a list itself, so that several are a list of lists.
+
+    >>> grid_of({"train.steps": 20, "train.rate": [0.001, 0.002], "test.axes.length": [[5], [5, 12]]})
+    (['train.steps=20'], {'train.rate': ['0.001', '0.002'], 'test.axes.length': ['5', '5,12']})
+    """
+    if not isinstance(settings, Mapping):
+        return several(settings), {}
+    lists = {name: values for name, value in settings.items() if (values := _values(name, value))}
+    return settings_of({name: value for name, value in settings.items() if name not in lists}), lists
+
+
+def _values(name: str, value: object) -> list[str]:
+    """Return the values of a setting with several: of a list, for an axis of a list of lists; else nothing."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return []
+    if name.startswith("test.axes.") and not any(isinstance(each, Sequence) for each in value):
+        return []
+    return [write(each) for each in value]

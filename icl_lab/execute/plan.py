@@ -1,7 +1,8 @@
 """The plan of runs: every name resolved and checked before the first run begins."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
@@ -18,7 +19,8 @@ class RunPlan:
     """Normalizers on a task at a preset, from some training seeds; with ``swap`` also tested with that one in them.
 
     ``settings`` are those of ``--set``, ``draws=paper`` for the published test set, and ``rates=own`` for the best
-    rates of each normalizer's stored curve (``comparison/rates.py``) in place of those of the preset.
+    rates of each normalizer's stored curve (``comparison/rates.py``) in place of those of the preset. ``grid`` names
+    fields with several values each: every combination is one more set of settings.
     """
 
     task: str
@@ -27,6 +29,26 @@ class RunPlan:
     settings: Sequence[str] = ()
     seeds: Sequence[int] = (0,)
     swap: str = ""
+    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        changed = {_name(text) for text in self.settings}
+        for name, values in self.grid.items():
+            if len(set(values)) < 2:
+                raise BadValue(f"--grid {name}: a grid takes two or more values, got {', '.join(values) or 'none'}.")
+            if len(set(values)) < len(values):
+                raise BadValue(f"--grid {name}: each value is named once, got {', '.join(values)}.")
+            if name in changed:
+                raise BadValue(f"{name} is both set and in the grid: give one of --set and --grid.")
+
+    @property
+    def cells(self) -> list[dict[str, str]]:
+        """Combinations of the values of the grid; one without settings where there is no grid."""
+        return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+    def at(self, cell: Mapping[str, str]) -> "RunPlan":
+        """Return the plan of one combination."""
+        return replace(self, settings=[*self.settings, *(f"{name}={value}" for name, value in cell.items())], grid={})
 
     @property
     def draws(self) -> str:
@@ -55,6 +77,8 @@ class RunPlan:
         """
         if not self.attns:
             raise BadValue("no normalizer is named.")
+        if self.grid:
+            return list({run.place: run for cell in self.cells for run in self.at(cell).runs(store)}.values())
         more = self.preset, self.changes, self.draws
         try:
             # The other normalizer must fit the model as well, and is called by its one spelling.
@@ -74,7 +98,8 @@ class RunPlan:
         """Return the command line that does the same."""
         draws = "" if self.draws == "ours" else self.draws
         own = "" if self.rates == "shared" else self.rates
-        said = {"swap": self.swap, "draws": draws, "rates": own, **more, "force": where.force}
+        grid = [f"{name}={','.join(values)}" for name, values in self.grid.items()]
+        said = {"grid": grid, "swap": self.swap, "draws": draws, "rates": own, **more, "force": where.force}
         seeds = max(self.seeds) + 1
         if verb in ("sweep", "train") and len(self.seeds) == 1 and seeds > 1:
             seeds, said = 1, {"seed": str(self.seeds[0]), **said}

@@ -188,10 +188,19 @@ class TunedLine(NamedTuple):
     best: float | None
 
 
-def tuned(panels: Mapping[str, Mapping[str, TunedLine]], *, axis: str, label: str, title: str, log: bool) -> Figure:
-    """Draw mean errors over a factor: one panel per name, one line per normalizer, one dot per seed.
+def tuned(
+    panels: Mapping[str, Mapping[str, TunedLine]],
+    *,
+    axis: str,
+    label: str,
+    title: str,
+    log: bool,
+    words: Mapping[float, str] | None = None,
+) -> Figure:
+    """Draw mean errors over a setting: one panel per name, one line per normalizer, one dot per seed.
 
-    The best place of a line has a ring. Places where a seed diverged are crosses at the upper edge.
+    The best place of a line has a ring. Places where a seed diverged are crosses at the upper edge. ``words`` names
+    the places of a setting that is no number.
     """
     figure = sheet(max(5.0, 3.6 * len(panels) + 1.6), 4.2, title)
     places = laid_out(figure, len(panels), min(3, len(panels)), sharey=True)
@@ -201,7 +210,9 @@ def tuned(panels: Mapping[str, Mapping[str, TunedLine]], *, axis: str, label: st
         for rule, line in lines.items():
             color = looks[rule].color
             means = {x: mean for x, mean in line.means.items() if math.isfinite(mean)}
-            axes.plot(list(means), list(means.values()), linewidth=1.6, markersize=4, label=rule, **looks[rule].dotted)
+            width = 0 if words else 1.6  # nothing lies between two words
+            look = {"linewidth": width, "markersize": 4, "label": rule, **looks[rule].dotted}
+            axes.plot(list(means), list(means.values()), **look)
             for x, errors in line.errors.items():
                 finite = [error for error in errors if math.isfinite(error)]
                 axes.plot([x] * len(finite), finite, ".", color=color, markersize=3)
@@ -211,7 +222,11 @@ def tuned(panels: Mapping[str, Mapping[str, TunedLine]], *, axis: str, label: st
         for number, (x, color) in enumerate(lost):
             axes.plot([x], [0.985 - 0.03 * (number % 3)], "x", color=color, transform=axes.get_xaxis_transform())
         axes.set(xlabel=axis, ylabel=label if axes is places[0] else "", title=name)
-        finish(axes, "xy" if log else "x")
-        ticks(axes.xaxis, sorted({x for line in lines.values() for x in line.errors}))
+        known = sorted({x for line in lines.values() for x in line.errors})
+        finish(axes, ("" if words or known[0] <= 0 else "x") + ("y" if log else ""))
+        ticks(axes.xaxis, known)
+        if words:
+            axes.set_xticks(list(words), list(words.values()))
+            axes.margins(x=0.15)
     legend(figure, places[0], size=8)
     return figure

@@ -78,19 +78,25 @@ def side_by_side(
     log: bool,
     width: float = WIDE,
     lost: Mapping[str, Collection[Place]] | None = None,
+    outlined: Mapping[str, Place] | None = None,
+    words: tuple[Mapping[float, str], Mapping[float, str]] = ({}, {}),
 ) -> Figure:
     """Draw a map for each name, all on one colour scale; ``rows`` and ``columns`` say what the axes are.
 
-    ``lost`` holds for a name the cells that are hatched, as in ``heat_map``.
+    ``lost`` holds for a name the cells that are hatched, as in ``heat_map``; ``outlined`` one that has a frame.
+    ``words`` names the values down and across that are no numbers.
     """
     arrays = {name: _array(table) for name, table in tables.items()}
     scale = color_scale(np.concatenate([array.ravel() for array in arrays.values()]), log)
-    figure, panels = _panels(arrays, tables, rows, columns, width)
+    figure, panels = _panels(arrays, tables, rows, columns, width, words)
     for axes, (name, array) in zip(panels, arrays.items(), strict=True):
         image = axes.imshow(array, cmap=MAP, norm=scale, aspect="auto", origin="lower")
         down, across = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
         hatch(axes, array, _array(dict.fromkeys((lost or {}).get(name, ()), 1.0), down, across))
         write_numbers(axes, array, scale, size=6.5)
+        if name in (outlined or {}):
+            y, x = (outlined or {})[name]
+            outline(axes, down.index(y), across.index(x), edgecolor="#d55e00", linewidth=2, zorder=3)
     bar = _bar(figure, panels, image, label)
     if isinstance(scale, LogNorm):
         log_ticks(bar.ax.xaxis if bar.orientation == "horizontal" else bar.ax.yaxis)
@@ -161,7 +167,12 @@ def _array(
 
 
 def _panels(
-    arrays: Mapping[str, np.ndarray], tables: Mapping[str, Map], rows: str, columns: str, width: float
+    arrays: Mapping[str, np.ndarray],
+    tables: Mapping[str, Map],
+    rows: str,
+    columns: str,
+    width: float,
+    words: tuple[Mapping[float, str], Mapping[float, str]] = ({}, {}),
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a titled panel for each name, as many in a row as ``width`` has room for."""
     down, across = next(iter(arrays.values())).shape
@@ -176,9 +187,9 @@ def _panels(
     for number, (axes, name) in enumerate(zip(panels, arrays, strict=True)):
         y, x = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
         axes.set_title(titles[name], fontsize=9)
-        last = number + columns_of >= len(arrays)
-        axes.set_xticks(range(across), [f"{value:g}" for value in x] if last else [], fontsize=7)
-        axes.set_yticks(range(down), [f"{value:g}" for value in y] if number % columns_of == 0 else [], fontsize=7)
+        last, first = number + columns_of >= len(arrays), number % columns_of == 0
+        axes.set_xticks(range(across), [words[1].get(at, f"{at:g}") for at in x] if last else [], fontsize=7)
+        axes.set_yticks(range(down), [words[0].get(at, f"{at:g}") for at in y] if first else [], fontsize=7)
         axes.tick_params(length=0)
     figure.supxlabel(columns, fontsize=8)
     figure.supylabel(rows, fontsize=8)

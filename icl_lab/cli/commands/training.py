@@ -12,6 +12,7 @@ from icl_lab.cli.options import (
     crowd_options,
     dry_run_option,
     gathered,
+    grid_option,
     name_option,
     repeat_option,
     run_options,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_options
+@grid_option
 @seed_option
 @crowd_options
 @click.option(
@@ -43,6 +45,9 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
     from icl_lab.cli.show import RunTable, close, tell_repeat
 
+    if plan.grid:
+        _grid(plan, where)
+        return
     shown = RunTable(plan)
     here = replace(where, evidence=bool(where.evidence), progress=shown)
     try:
@@ -56,6 +61,7 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 
 @click.command()
 @run_options
+@grid_option
 @crowd_options
 @click.option("--baseline", default="softmax", show_default=True, help="What the others are compared with.")
 @click.option(
@@ -71,6 +77,9 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
     """Compare normalizers, paired over training seeds, and train missing runs."""
     from icl_lab.cli.show import warn
 
+    if plan.grid:
+        _grid(plan, where, baseline)
+        return
     seeds = len(plan.seeds)
     made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
     out(made.verdict)
@@ -125,6 +134,7 @@ def rates(
 
 @click.command()
 @run_options
+@grid_option
 @seed_option
 @crowd_options
 @gathered
@@ -133,6 +143,9 @@ def train(plan: "RunPlan", where: "Where") -> None:
     from icl_lab.cli.show import TrainedModels
     from icl_lab.execute.complete import complete
 
+    if plan.grid:
+        _grid(plan, where, tested=False)
+        return
     here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
     with here.session() as lab:
         runs = plan.runs(lab.store)
@@ -157,6 +170,14 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     with where.session() as lab:
         made = study.ablate(plan, lab, where)
     tell_files(made.folder, made.files, "report.html")
+
+
+def _grid(plan: "RunPlan", where: "Where", baseline: str = "", *, tested: bool = True) -> None:
+    from icl_lab.execute import grids
+
+    with where.session() as lab:
+        made = grids.measure(plan, lab, where, baseline, tested=tested)
+    tell_files(made.folder, made.files, "grid.png" if "grid.png" in made.files else "")
 
 
 def _check_diverged(runs: "Sequence[Run]") -> None:

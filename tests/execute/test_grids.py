@@ -1,0 +1,107 @@
+"""Grids of settings: what is trained, which combination is best, effects in each, and what is refused."""
+
+import csv
+import math
+from statistics import fmean
+
+import pytest
+
+import icl_lab as icl
+from icl_lab.base.errors import LabError
+from icl_lab.cli.values import grid_of
+from icl_lab.comparison.statistics import paired
+from icl_lab.execute import grids
+from icl_lab.execute.plan import RunPlan
+from icl_lab.runs.spec import resolve
+
+SMALL = {"train.steps": 4, "test.axes.length": [5], "test.axes.sigma_x": [1], "test.axes.sigma_f": [1, 4]}
+SET = ["train.steps=4", "test.axes.length=5", "test.axes.sigma_x=1", "test.axes.sigma_f=1,4"]
+
+
+@pytest.fixture
+def where(tmp_path):
+    return icl.Where(results=tmp_path, progress=False, evidence=False, jobs=1)
+
+
+def plan(grid, **more):
+    return RunPlan("linear", ["softmax"], "smoke", SET, grid=grid, **more)
+
+
+def test_every_combination_is_a_run_of_its_settings(where):
+    found = plan({"train.rate": ["0.001", "0.01"], "model.layers": ["1", "2"]}, seeds=[0, 1]).runs(where.store())
+    asked = [(run.spec.train.rate, run.spec.model.layers, run.seed) for run in found]
+    assert asked == [(rate, layers, seed) for rate in (0.001, 0.01) for layers in (1, 2) for seed in (0, 1)]
+    one = resolve("linear", "softmax", "smoke", [*SET, "train.rate=0.001", "model.layers=1"])
+    assert found[0].spec.hash == one.hash
+
+
+def test_effects_and_errors_of_a_grid_are_those_of_its_runs(where, tmp_path):
+    asked = {**SMALL, "train.rate": [0.001, 0.01]}
+    table = icl.grid("linear", ["softmax", "ssa"], "smoke", asked, seeds=2, baseline="softmax", where=where)
+    assert table[["train.rate", "attn"]].to_numpy().tolist() == [
+        [rate, attn] for rate in ("0.001", "0.01") for attn in ("softmax", "ssa")
+    ]
+    errors = dict[str, list[float]]()
+    for attn in ("softmax", "ssa"):
+        runs = icl.sweep("linear", attn, "smoke", {**SMALL, "train.rate": 0.01}, seeds=2, where=where)
+        cells = [run.grid.where(attn=attn, metric="mse-code", sigma_f=1.0).frame["value"] for run in runs]
+        errors[attn] = [float(cell.iloc[0]) for cell in cells]
+    row = table.iloc[3]
+    assert row["error"] == pytest.approx(fmean(errors["ssa"]))
+    ratio = paired(errors["softmax"], errors["ssa"]).ratio[0]
+    assert row["in_training"] == pytest.approx(ratio)
+    assert row["in_training_low"] < ratio < row["in_training_high"]
+    assert math.isnan(table.iloc[2]["in_training"])
+    (folder,) = tmp_path.glob("grid-linear-smoke-*")
+    assert (folder / "grid.png").exists()
+    stored = list(csv.DictReader((folder / "grid.csv").read_text().splitlines()))
+    assert [float(each["error"]) for each in stored] == pytest.approx(table["error"].tolist())
+
+
+def test_the_best_is_the_least_finite_mean_of_each_normalizer():
+    rows = [
+        {"attn": "softmax", "rate": "1", "errors": [0.2, 0.2]},
+        {"attn": "softmax", "rate": "2", "errors": [0.0, math.inf]},
+        {"attn": "softmax", "rate": "4", "errors": [0.1, 0.4]},
+        {"attn": "ssa", "rate": "1", "errors": [math.inf]},
+    ]
+    assert grids.best(rows) == {"softmax": rows[0]}
+
+
+@pytest.mark.parametrize(
+    ("grid", "more", "why"),
+    [
+        ({"train.rate": ["0.1"]}, {}, "a grid takes two or more values, got 0.1"),
+        ({"train.rate": ["0.1", "0.1", "0.2"]}, {}, "each value is named once"),
+        ({"train.steps": ["4", "5"]}, {}, "both set and in the grid"),
+        ({"train.rat": ["1", "2"]}, {}, "train.rat"),
+        ({"train.rate": ["0.1", "zwei"]}, {}, "zwei"),
+        ({"train.warmup": [*map(str, range(200))], "train.batch": [*map(str, range(8, 60))]}, {}, "10,400 runs"),
+        ({"train.rate": ["0.1", "0.2"]}, {"baseline": "softmax"}, "needs it and another normalizer"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused_in_one_line(where, tmp_path, grid, more, why):
+    with pytest.raises(LabError, match=why) as error, where.session() as lab:
+        grids.measure(plan(grid), lab, where, **more)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_lists_in_settings_are_for_grids():
+    with pytest.raises(LabError, match=r"train\.rate has several values; icl\.grid"):
+        icl.sweep("linear", "ssa", "smoke", {"train.rate": [0.1, 0.2]})
+    with pytest.raises(LabError, match="a list of values"):
+        icl.grid("linear", "ssa", "smoke", {"train.rate": 0.1})
+
+
+def test_commas_inside_options_of_a_value_do_not_part_it():
+    given = ("train.rate=0.1, 0.2", "model.positions=rotary:ntk=yes,base=50,none")
+    assert grid_of(None, None, given) == {
+        "train.rate": ["0.1", "0.2"],
+        "model.positions": ["rotary:ntk=yes,base=50", "none"],
+    }
+
+
+def test_the_command_of_a_grid_names_it(where):
+    line = plan({"train.rate": ["0.1", "0.2"]}).command("sweep", where)
+    assert "--grid train.rate=0.1,0.2" in line
