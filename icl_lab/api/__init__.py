@@ -115,7 +115,7 @@ def compare(
     line = plan.command("compare", where, baseline=told, name=where.name)
     with where.session(line) as lab:
         runs = plan.runs(lab.store)
-        made = study.compare(runs, lab, baseline, where)
+        made = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
     return Study(made, [Run(run, lab) for run in runs])
 
 
@@ -168,6 +168,7 @@ def rates(
 
     Raises ``LabError`` with the line that the command line prints.
     """
+    from icl_lab.comparison.rates import rows
     from icl_lab.execute import rates as curves
 
     plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds)
@@ -175,7 +176,7 @@ def rates(
         plan = dataclasses.replace(plan, factors=factors)
     with where.session() as lab:
         made = curves.measure(plan, lab, where)
-    return frame_of(curves.rows(made.found))
+    return frame_of(rows(made.found))
 
 
 @checked

@@ -15,7 +15,6 @@ from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
 from icl_lab.comparison.page import Picture, words
 from icl_lab.comparison.page.tables import summaries
-from icl_lab.comparison.rates import words as words_of
 from icl_lab.comparison.sentences import sentence
 from icl_lab.execute.arguments import checked
 from icl_lab.execute.study import Made
@@ -48,8 +47,8 @@ class Study(show.Written):
 
     @property
     def rates(self) -> str:
-        """Learning rates in words: shared by all normalizers, or the own rates of each."""
-        return words_of({run.stored.spec.attn: run.stored.spec for run in self.members})
+        """Learning rates in words: shared by all normalizers, different, or each the best of its curve."""
+        return self.numbers.rates
 
     @checked
     def table(self) -> pd.DataFrame:

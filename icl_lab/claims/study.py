@@ -120,7 +120,7 @@ def publish(
             found = runner.ask(analysis, members, lab, before.rows)
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
-    study = gather(members, experiment.baseline)
+    study = gather(members, experiment.baseline, lab.store if experiment.rates == "own" else None)
     judged = judge.findings(Finished(experiment, lab.store, order.preset, order.settings))
     shown = [_claims_section(experiment, judged, order.preset)]
     if experiment.printed is not None:

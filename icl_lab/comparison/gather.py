@@ -10,13 +10,17 @@ if TYPE_CHECKING:
     from icl_lab.comparison.page import Section
     from icl_lab.comparison.study import PairedGrids
     from icl_lab.runs.run import Run
+    from icl_lab.runs.store import Store
     from icl_lab.runs.study_folder import StudyRecord
 
 
-def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "PairedGrids":
-    """Build the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit."""
+def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, tuned_in: "Store | None" = None) -> "PairedGrids":
+    """Build the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit.
+
+    ``tuned_in`` is the store with the learning-rate curves of runs at own rates.
+    """
     from icl_lab import tasks
-    from icl_lab.comparison import rescaled
+    from icl_lab.comparison import rates, rescaled
     from icl_lab.comparison.study import PairedGrids
     from icl_lab.runs import summary
 
@@ -34,16 +38,26 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str) -> "PairedGrids
     errors = known if complete else {}
     reasons = {name: summary.unlearned(grids[name], task, runs[0].spec) for name, runs in groups.items()}
     not_learned = {name: reason for name, reason in reasons.items() if reason}
-    return PairedGrids(task, grids, baseline, summary.training_cell(task, spec), errors, lines, not_learned)
+    here, specs = summary.training_cell(task, spec), {name: runs[0].spec for name, runs in groups.items()}
+    said = rates.words(specs, tuned=tuned_in is not None)
+    curves = {} if tuned_in is None else rates.curves_of(specs, tuned_in)
+    return PairedGrids(task, grids, baseline, here, errors, lines, not_learned, said, curves)
 
 
 def described(
-    groups: Mapping[str, Sequence["Run"]], baseline: str, command: str, title: str = "", kind: str = "compare"
+    groups: Mapping[str, Sequence["Run"]],
+    baseline: str,
+    command: str,
+    title: str = "",
+    kind: str = "compare",
+    *,
+    own: bool = False,
 ) -> "StudyRecord":
-    """Describe a comparison of these runs, finished or not."""
+    """Describe a comparison of these runs, finished or not; ``own``: each normalizer at its own learning rates."""
     from icl_lab.runs.study_folder import StudyRecord
 
-    return StudyRecord.of(kind, {"baseline": baseline, "title": title}, groups, command)
+    options = {"baseline": baseline, "title": title} | ({"rates": "own"} if own else {})
+    return StudyRecord.of(kind, options, groups, command)
 
 
 def publish(
@@ -65,7 +79,7 @@ def publish(
     from icl_lab.runs import environment, study_folder
 
     runs = [run for seeds in groups.values() for run in seeds]
-    sections = [*sections, *page.divergences(groups)]
+    sections = [*sections, *page.divergences(groups), *page.tuning(study)]
     spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
     facts = page.facts_of(groups)
     drawn = page.pictures(study, facts)

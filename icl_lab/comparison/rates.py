@@ -15,11 +15,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from icl_lab import tasks
+from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
+from icl_lab.figures.lines import TunedLine
+from icl_lab.figures.lines import tuned as drawn
 from icl_lab.runs import command
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.run import Run
@@ -27,8 +31,13 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import training_cell, trivial_error
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 POWERS = 8  # factors reach from 2^-8 to 2^8
+BEST = ("best", "rate", "muon_rate", "low", "high", "error")  # columns that are NaN without a bracket
+HEAD = ["normalizer", "best", "rate", "bracket", "error", "sensitivity"]  # of a table; then a column per factor
 FIRST_SEED = 100  # of tuning: no comparison has so many seeds
 PROMPTS = 1024
 
@@ -177,9 +186,77 @@ def rate_words(spec: RunSpec) -> str:
     return f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "")
 
 
-def words(specs: Mapping[str, RunSpec]) -> str:
-    """Say the learning rates of compared specifications, by name: shared by all, or the own rates of each."""
+def words(specs: Mapping[str, RunSpec], *, tuned: bool = False) -> str:
+    """Say the learning rates of compared specifications: shared, different, or (``tuned``) the best of each curve."""
     said = {name: rate_words(spec) for name, spec in specs.items()}
-    if len(set(said.values())) == 1:
-        return f"Shared learning rate: {next(iter(said.values()))}."
-    return f"Own learning rates: {', '.join(f'{name} {rate}' for name, rate in said.items())}."
+    each = ", ".join(f"{name} {rate}" for name, rate in said.items())
+    if tuned:
+        return f"Own learning rates, each the best of its curve: {each}."
+    if len(shared := set(said.values())) > 1:
+        return f"Learning rates differ: {each}."
+    return f"Shared learning rate: {shared.pop()}."
+
+
+def curves_of(specs: Mapping[str, RunSpec], store: Store) -> dict[str, Curve]:
+    """Return the stored curves of specifications that were trained at their best rates, as factors of these rates."""
+    found = {name: stored(spec, store) for name, spec in specs.items()}
+    return {name: curve for name, curve in found.items() if curve is not None}
+
+
+def moved_words(curves: Mapping[str, Curve]) -> list[str]:
+    """Say of each curve whose best is another one than the rate that was trained with."""
+    found = []
+    for name, each in curves.items():
+        if each.best is None:
+            found.append(f"{name}: its curve has no best any more.")
+        elif each.best != 1:
+            found.append(f"{name}: the best of its curve has moved to {each.best:g} times the rates of these runs.")
+    return found
+
+
+def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:
+    """Return the best of each curve as rows: factor, rates, bracket, error, sensitivity; NaN without a bracket."""
+    found = []
+    for each in curves.values():
+        row = {"attn": each.spec.attn, "width": each.spec.model.width, **dict.fromkeys(BEST, math.nan)}
+        if each.bracket and each.best and each.tuned:
+            numbers = (each.best, each.tuned.train.rate, muon(each.tuned), *each.bracket, each.mean(each.best))
+            row |= dict(zip(BEST, numbers, strict=True))
+        found.append(row | {"sensitivity": each.sensitivity})
+    return found
+
+
+def factors(curves: Mapping[str, Curve]) -> list[float]:
+    """Return the factors that a curve has a point at, in ascending order."""
+    return sorted({factor for each in curves.values() for factor in each.errors})
+
+
+def cells(curves: Mapping[str, Curve]) -> list[list[str]]:
+    """Return a row of text per curve, under ``HEAD`` and the factors."""
+    found = []
+    for label, each in curves.items():
+        best = ["none", "", "none", ""]
+        if each.bracket and each.best and each.tuned:
+            between = f"x{each.bracket[0]:g} to x{each.bracket[1]:g}"
+            best = [f"x{each.best:g}", rate_words(each.tuned), between, md.short(each.mean(each.best))]
+        means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors(curves)]
+        found.append([label, *best, f"{each.sensitivity:.2g}", *means])
+    return found
+
+
+def table(curves: Mapping[str, Curve]) -> list[str]:
+    """Return the table of curves: best factor and rate, its bracket, the error there, sensitivity, errors by factor."""
+    return md.table([*HEAD, *(f"x{factor:g}" for factor in factors(curves))], cells(curves))
+
+
+def figure(curves: Mapping[str, Curve], metric: str) -> "Figure":
+    """Draw errors over the factor, a panel per width, a line per normalizer; the best is ringed."""
+    panels = dict[str, dict[str, TunedLine]]()
+    for each in curves.values():
+        line = TunedLine(each.errors, each.means, each.best)
+        panels.setdefault(f"width {each.spec.model.width}", {})[each.spec.attn] = line
+    first = next(iter(curves.values()))
+    title = f"{first.spec.task}, {first.spec.train.steps:,} steps, in training conditions"
+    title += " (ring: best; cross: a seed diverged)"
+    axis = "factor of the recipe's learning rates"
+    return drawn(panels, axis=axis, label=metric, title=title, log=first.log)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from icl_lab.runs.measure import Errors
 from icl_lab.runs.summary import lost
 from icl_lab.tasks.base import Task
 
+if TYPE_CHECKING:
+    from icl_lab.comparison.rates import Curve
+
 NOT_FINITE = "an answer was no finite number: the error is infinite, and nothing can be said of its size"
 Labels = dict[str, float]
 Map = dict[tuple[float, float], float]  # (value down, value across) -> number
@@ -41,7 +44,8 @@ class PairedGrids:
     adds, one a seed for each normalizer, where all runs have kept it: intervals then include the variance over prompts.
     ``rescaled`` holds the grid of the baseline's models asked with rescaled prompts, the mean over seeds, by the part
     that was rescaled; nothing where that was not tested. ``not_learned`` says why of the normalizers whose models err
-    in training conditions nearly as much as a trivial reference (``summary.unlearned``).
+    in training conditions nearly as much as a trivial reference (``summary.unlearned``). ``rates`` says their learning
+    rates, and ``curves`` holds the learning-rate curves that own rates were chosen from.
     """
 
     task: Task
@@ -51,6 +55,8 @@ class PairedGrids:
     errors: Mapping[str, Sequence[Errors]] = field(default_factory=dict)
     rescaled: Mapping[str, Grid] = field(default_factory=dict)
     not_learned: Mapping[str, str] = field(default_factory=dict)
+    rates: str = ""
+    curves: Mapping[str, "Curve"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.baseline not in self.grids:

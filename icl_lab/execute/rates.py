@@ -1,11 +1,9 @@
 """Learning-rate curves: train their runs, widen until each best has a bracket, and write the study."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from icl_lab import normalizers, tasks
 from icl_lab.base import markdown as md
@@ -16,7 +14,6 @@ from icl_lab.comparison.rates import Curve, muon
 from icl_lab.execute.complete import complete
 from icl_lab.execute.study import Made
 from icl_lab.execute.where import Where
-from icl_lab.figures.lines import TunedLine, tuned
 from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
@@ -24,11 +21,7 @@ from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, resolve
 from icl_lab.runs.study_folder import StudyRecord
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 KIND = "rates"
-BEST = ("best", "rate", "muon_rate", "low", "high", "error")  # columns that are NaN without a bracket
 CurveRuns = Mapping[float, Sequence[Run]]  # runs of one curve, by factor
 
 
@@ -129,7 +122,7 @@ def _publish(
         f"{metric}, in training conditions, on tuning prompts that no other test draws; tuning seeds "
         f"{rates.FIRST_SEED} to {rates.FIRST_SEED + plan.seeds - 1}. A factor multiplies the rates of the recipe.",
         "",
-        *table(curves),
+        *rates.table(curves),
         "",
         *(f"{label}: no best rate, since the error is least at an edge." for label, c in curves.items() if not c.best),
         f"Made by {md.code(lab.command)}.",
@@ -147,46 +140,6 @@ def _publish(
     text = "\n".join(lines)
     lab.show(text)
     files = {"rates.csv": csv_text(list(rows[0]), rows), "table.md": text}
-    names = study_folder.publish(_record(plan, runs, lab), folder, files, {KIND: figure(curves, metric)})
+    names = study_folder.publish(_record(plan, runs, lab), folder, files, {KIND: rates.figure(curves, metric)})
     lab.tracked.study(folder, text)
     return Made(curves, text, folder, names)
-
-
-def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:
-    """Return the best of each curve as rows: factor, rates, bracket, error, sensitivity; NaN without a bracket."""
-    found = []
-    for each in curves.values():
-        row = {"attn": each.spec.attn, "width": each.spec.model.width, **dict.fromkeys(BEST, math.nan)}
-        if each.bracket and each.best and each.tuned:
-            numbers = (each.best, each.tuned.train.rate, muon(each.tuned), *each.bracket, each.mean(each.best))
-            row |= dict(zip(BEST, numbers, strict=True))
-        found.append(row | {"sensitivity": each.sensitivity})
-    return found
-
-
-def table(curves: Mapping[str, Curve]) -> list[str]:
-    """Return the table of curves: best factor and rate, its bracket, the error there, sensitivity, errors by factor."""
-    factors = sorted({factor for each in curves.values() for factor in each.errors})
-    head = ["normalizer", "best", "rate", "bracket", "error", "sensitivity", *(f"x{factor:g}" for factor in factors)]
-    rows = []
-    for label, each in curves.items():
-        found = ["none", "", "none", ""]
-        if each.bracket and each.best and each.tuned:
-            between = f"x{each.bracket[0]:g} to x{each.bracket[1]:g}"
-            found = [f"x{each.best:g}", rates.rate_words(each.tuned), between, md.short(each.mean(each.best))]
-        means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors]
-        rows.append([label, *found, f"{each.sensitivity:.2g}", *means])
-    return md.table(head, rows)
-
-
-def figure(curves: Mapping[str, Curve], metric: str) -> "Figure":
-    """Draw errors over the factor, a panel per width, a line per normalizer; the best is ringed."""
-    panels = dict[str, dict[str, TunedLine]]()
-    for each in curves.values():
-        line = TunedLine(each.errors, each.means, each.best)
-        panels.setdefault(f"width {each.spec.model.width}", {})[each.spec.attn] = line
-    first = next(iter(curves.values()))
-    title = f"{first.spec.task}, {first.spec.train.steps:,} steps, in training conditions"
-    title += " (ring: best; cross: a seed diverged)"
-    axis = "factor of the recipe's learning rates"
-    return tuned(panels, axis=axis, label=metric, title=title, log=first.log)

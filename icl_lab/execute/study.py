@@ -40,8 +40,10 @@ class Made:
     asked: Any = None
 
 
-def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
+def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where, *, own: bool = False) -> Made:
     """Compare the normalizers of runs with one of them, paired over seeds; train missing runs.
+
+    ``own``: the runs are at the best learning rates of each normalizer's curve.
 
     Raises ``BadValue`` before any training where there is nothing to compare, or no such model, and ``Unfinished``
     where runs are left.
@@ -53,12 +55,12 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where) -> Made:
     if chosen not in rules:
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(rules)}.")
     groups = by_rule(runs)
-    made = described(groups, chosen, lab.command)
+    made = described(groups, chosen, lab.command, own=own)
     folder = study_folder.place(made, own_studies(lab.store.root), where.name, force=where.force)
     if not complete(runs, lab, where):
         raise Unfinished(folder)
     test_rescaled(groups[chosen], lab)
-    study = gather(groups, chosen)
+    study = gather(groups, chosen, lab.store if own else None)
     text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
     lab.tracked.study(folder, f"{sentence(study)}\n\n{text}")
     return Made(study, text, folder, files)

@@ -9,7 +9,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.comparison import rates
-from icl_lab.execute.rates import table
+from icl_lab.comparison.rates import table
 from icl_lab.runs.measure import draw
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
@@ -102,8 +102,18 @@ def test_own_rates_without_a_curve_name_the_command(tmp_path):
 
 def test_words_say_shared_or_own():
     assert rates.words({"softmax": SPEC, "ssa": SPEC}) == "Shared learning rate: 0.005 (Muon 0.005)."
-    said = rates.words({"softmax": SPEC, "ssa": rates.scaled(SPEC, 2)})
-    assert said == "Own learning rates: softmax 0.005 (Muon 0.005), ssa 0.01 (Muon 0.01)."
+    two = {"softmax": SPEC, "ssa": rates.scaled(SPEC, 2)}
+    assert rates.words(two) == "Learning rates differ: softmax 0.005 (Muon 0.005), ssa 0.01 (Muon 0.01)."
+    assert rates.words(two, tuned=True).startswith("Own learning rates, each the best of its curve: softmax 0.005")
+
+
+def test_a_curve_whose_best_has_moved_is_noticed():
+    still, moved, lost = curve({0.5: 0.2, 1: 0.1, 2: 0.2}), curve({1: 0.2, 2: 0.1, 4: 0.2}), curve({1: 0.1, 2: 0.2})
+    assert rates.moved_words({"softmax": still}) == []
+    assert rates.moved_words({"ssa": moved}) == [
+        "ssa: the best of its curve has moved to 2 times the rates of these runs."
+    ]
+    assert rates.moved_words({"ssa": lost}) == ["ssa: its curve has no best any more."]
 
 
 def test_the_table_has_the_best_its_bracket_and_each_error():

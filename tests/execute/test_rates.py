@@ -22,7 +22,7 @@ def where(tmp_path):
 
 def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monkeypatch):
     """Errors are set by hand: softmax is best at four times the rates, for which its curve is widened twice."""
-    best = {"softmax": 4.0, "ssa": 1.0}
+    best = {"softmax": 0.012, "ssa": 0.003}
     monkeypatch.setattr("icl_lab.comparison.rates.curve", lambda spec, runs: _curve(spec, runs, best))
     found = icl.rates("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=where)
     assert found["best"].tolist() == [4.0, 1.0]
@@ -37,10 +37,16 @@ def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monk
     assert [run.spec.train.rate for run in runs] == [0.012, 0.003]
     assert {tuple(run.spec.test.axes["sigma_f"]) for run in runs} == {(1.0, 4.0)}
     assert {run.spec.test.draws for run in runs} == {"ours"}
+    study = icl.compare("linear", ["softmax", "ssa"], "smoke", {**SMALL, "rates": "own"}, seeds=1, where=where)
+    said = "Own learning rates, each the best of its curve: softmax 0.012, ssa 0.003."
+    assert study.rates == said
+    assert said in (study.folder / "table.md").read_text()
+    assert "| `softmax` | x1 | 0.012 | x0.5 to x2 |" in (study.folder / "table.md").read_text()
+    assert (study.folder / "rates.png").exists()
 
 
 def _curve(spec, runs, best):
-    distance = {factor: abs(math.log2(factor / best[spec.attn])) for factor in runs}
+    distance = {factor: abs(math.log2(factor * spec.train.rate / best[spec.attn])) for factor in runs}
     return Curve(spec, {factor: [0.1 * 2 ** distance[factor]] for factor in runs}, 1.0, log=True)
 
 

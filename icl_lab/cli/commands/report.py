@@ -71,4 +71,6 @@ def rebuild(folder: Path, place: Path, lab: Lab, files: Path) -> list[str]:
     groups = study_folder.runs_of(known, lab.store)
     if known.kind == "experiment":
         return list(study.rebuild(known, groups, lab, place, files))
-    return publish(gather(groups, str(known.options["baseline"])), groups, place, known, tick=lab.tick)[1]
+    tuned_in = lab.store if known.options.get("rates") == "own" else None
+    study_of_runs = gather(groups, str(known.options["baseline"]), tuned_in)
+    return publish(study_of_runs, groups, place, known, tick=lab.tick)[1]

@@ -83,7 +83,6 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
     seeds = len(plan.seeds)
     made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
     out(made.verdict)
-    out(made.rates)
     warn([run.stored for run in made.runs])
     tell_files(made.folder, made.made.files, "report.html")
     out(f"next: {then('compare', {'--seeds': [str(seeds + 2)]})}   (more seeds: surer answers)")

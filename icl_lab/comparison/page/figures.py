@@ -56,7 +56,17 @@ def pictures(study: PairedGrids, facts: Mapping[str, Sequence[Facts]] | None = N
     histories = {name: [fact.history for fact in group if fact.history] for name, group in (facts or {}).items()}
     if histories and all(histories.values()):
         found["learning"] = _learning(study, histories)
+    if study.curves:
+        found["rates"] = _tuned(study)
     return found
+
+
+def _tuned(study: PairedGrids) -> Picture:
+    from icl_lab.comparison import rates  # few comparisons are at own rates
+
+    caption = "Each normalizer over factors of the rates of these runs, on tuning prompts and seeds. Ring: the best."
+    label = study.task.metric_label(study.metric)
+    return Picture("Learning-rate curves", caption, lambda width: rates.figure(study.curves, label))
 
 
 def _forest(study: PairedGrids) -> Picture:

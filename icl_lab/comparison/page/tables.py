@@ -68,6 +68,18 @@ def divergences(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
     )
 
 
+def tuning(study: PairedGrids) -> list[Section]:
+    """The learning-rate curves of runs at own rates, as a table of errors over factors of these rates."""
+    if not study.curves:
+        return []
+    from icl_lab.comparison import rates  # few comparisons are at own rates
+
+    made = Table(rates.HEAD + [f"x{each:g}" for each in rates.factors(study.curves)])
+    made.rows.extend(Row(cells) for cells in rates.cells(study.curves))
+    notes = ["Errors in training conditions, on tuning prompts and seeds; x1 are the rates of these runs."]
+    return [Section("Learning-rate curves", made, [*notes, *rates.moved_words(study.curves)])]
+
+
 def table(study: PairedGrids, spec: RunSpec) -> Table:
     """Return the means over seeds along the shift; the best of a column only where it beats every other normalizer.
 

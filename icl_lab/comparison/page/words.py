@@ -167,9 +167,10 @@ def measure(study: PairedGrids) -> str:
 
 
 def conditions(study: PairedGrids, spec: RunSpec) -> str:
-    """A sentence on metric, cell, seeds, preset and baseline."""
+    """Sentences on metric, cell, seeds, preset, baseline and learning rates."""
     seeds = f"{study.seeds} training seed{'s' * (study.seeds > 1)}"
-    return f"{metric_words(study)}, {fixed(study)}; {seeds}, preset {spec.preset}, baseline {study.baseline}."
+    said = f"{metric_words(study)}, {fixed(study)}; {seeds}, preset {spec.preset}, baseline {study.baseline}."
+    return " ".join(filter(None, [said, study.rates]))
 
 
 def along(study: PairedGrids) -> str:
