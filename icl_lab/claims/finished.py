@@ -89,6 +89,34 @@ class Finished:
         ends = {seed: [self._first_finished(run) for run in self._trainings(claim, seed)] for seed in seeds}
         return [seed for seed, times in ends.items() if times and all(times) and max(map(_moment, times)) < since]
 
+    def trained_since(self, claim: Claim, seeds: Sequence[int], moment: datetime) -> bool:
+        """True if the trainings of all seeds of both sides first ended after a moment, as far as that is known."""
+        times = [self._first_finished(run) for seed in seeds for run in self._trainings(claim, seed)]
+        return bool(times) and all(times) and min(map(_moment, times)) > moment
+
+    def models(self, claim: Claim) -> str:
+        """One model or two: whether both sides are the same training; empty where a side is none."""
+        sides = [self.experiment.variant(side.of) for side in (claim.left, claim.right)]
+        if not self._trains or any(side is None for side in sides):
+            return ""
+        left, right = (self.spec(side.of).training for side in (claim.left, claim.right))
+        return "one model" if left == right else "two models"
+
+    def untrained(self, claim: Claim) -> str:
+        """Return which side is asked beyond its training length with learned positions; nothing where none is.
+
+        Their rows are untrained there: the numbers are about random starts, not about a normalizer.
+        """
+        for side in (claim.left, claim.right):
+            if claim.ungated or not self._trains or self.experiment.variant(side.of) is None:
+                continue
+            spec = self.spec(side.of)
+            positions, stop = spec.test.positions or spec.model.positions, spec.train.curriculum.stop
+            lengths = [length for length in side.cells.get("length", ()) if length > stop]
+            if lengths and positions.partition(":")[0] == "learned":
+                return f"learned positions of {side.of} are untrained beyond a length of {stop}"
+        return ""
+
     def blocks(self, claim: Claim, seeds: Sequence[int]) -> list[int]:
         """Return the block of each seed, numbered: commit and class of machine of the trainings of both sides.
 

@@ -9,7 +9,7 @@ from icl_lab.claims.ledger import Finding, strongest
 HEADLINES: tuple[tuple[str, str], ...] = (
     ("ssa-table1", "SSA errs less than softmax far from training"),
     ("boundary-bound", "SSA's bound leaves the same error as softmax's: the floors are equal far from training"),
-    ("ssmax-figure6", "SSMax finds more needles than softmax far beyond the training length"),
+    ("needle-positions", "With the raised base SSMax finds more needles far out than softmax"),
     ("text-ssmax-figure5", "Swapped in after training, SSMax has a lower loss beyond it"),
     ("text-lssa-table4", "LSSA has a lower loss than softmax at 2 to 8 training lengths"),
     ("poster-task3", "SSMax finds more letters than softmax at eight times the training length"),
@@ -20,7 +20,7 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ("saturation-norm-in", "With a norm after the read-in a large query turns fewer of softmax's answers wrong"),
     ("ssmax-figure2", "A logarithm of n explains the learned factor better than n itself"),
     ("lssa-reweight", "Re-weighting softmax with p = 3, without training, finds more needles far out"),
-    ("text-recency", "Beyond the training length stick-breaking attention has a lower loss than softmax"),
+    ("text-recency", "Beyond the training length stick-breaking attention has a lower loss than softmax with ALiBi"),
 )
 
 

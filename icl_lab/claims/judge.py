@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from msgspec.structs import replace as changed
 
 from icl_lab.analyses import publish
+from icl_lab.base import markdown as md
 from icl_lab.base.errors import Undefined
 from icl_lab.base.files import sha256
 from icl_lab.base.option_values import write
@@ -25,7 +27,7 @@ from icl_lab.claims.schema import Claim, Experiment, Quantity
 from icl_lab.comparison import blocks, sequential
 from icl_lab.comparison.sequential import Look
 from icl_lab.comparison.statistics import MARGIN, Scale
-from icl_lab.comparison.verdict import State, agrees, direction_of, settled, size_of
+from icl_lab.comparison.verdict import EffectSize, State, agrees, direction_of, settled, size_of
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -129,6 +131,7 @@ def findings(
                 study=place.name if place else "",
                 left_out=tuple(evidence.left_out),
                 exploratory=exploratory,
+                rates=_rates(finished, claim),
             )
         )
     return judged
@@ -161,6 +164,8 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
         return _closed(claim, State.NOT_RUN, str(reason.args[0]))
     known = replace(evidence, left=left, right=right, blocks=finished.blocks(claim, seeds), correlation=correlation)
     known = replace(known, unlearned=lambda count: unlearned(finished, claim, seeds[:count]))
+    later = finished.trained_since(claim, seeds, sequential.SINCE)
+    known = replace(known, models=finished.models(claim), later=later)
     effect = printed.effect(finished.experiment, claim, evidence.scale, finished.task.headline)
     judge = partial(judged, claim, printed=effect, hours=costs.seed(finished, claim) / 3600)
     found = judge(known)
@@ -172,11 +177,21 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
             found, these_prompts = bounded, False
     if len(evidence.undefined) >= len(found.seeds):  # the results in few of many is no answer to the claim
         return _closed(claim, State.NOTHING_TO_JUDGE, undefined)
-    if found.judged and (why := _no_better(finished, claim, evidence, found.seeds)):
+    if found.judged and (barred := _barred(finished, claim, evidence, found)):
         unread = {name: ledger.COLUMNS[name].default for name in READ}
-        found = changed(found, state=State.NOT_BETTER, note=why, **unread)
+        found = changed(found, state=barred[0], note=barred[1], **unread)
     counts = unlearned_counts(finished, claim, found.seeds)
     return changed(found, unlearned=counts, skipped=tuple(evidence.undefined), these_prompts=these_prompts)
+
+
+def _rates(finished: Finished, claim: Claim) -> Literal["", "shared", "own", "different"]:
+    """Learning rates of the trainings of both sides; empty where nothing is trained."""
+    if not finished.models(claim):
+        return ""
+    if finished.experiment.rates == "own":
+        return "own"
+    recipes = [finished.spec(side.of).train for side in (claim.left, claim.right)]
+    return "shared" if len({(each.rate, each.muon_rate) for each in recipes}) == 1 else "different"
 
 
 def _closed(claim: Claim, state: State, note: str = "", seeds: Sequence[int] = ()) -> Finding:
@@ -200,8 +215,8 @@ def judged(claim: Claim, evidence: Evidence, printed: float = math.nan, hours: f
         lacks = evidence.unlearned(len(seeds))
         why = lacks or f"answers that are no finite numbers ({which})"
         return _closed(claim, State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE, why, seeds)
-    inflation = partial(_inflation, evidence)
-    look = sequential.look(left, right, evidence.scale, evidence.noise, evidence.resolution, inflation, evidence.span)
+    apart = evidence.later and not sequential.PAIRED.get(evidence.models, True)
+    look, other = (_look(evidence, each) for each in (apart, not apart))
     lacks = evidence.unlearned(look.seeds)
     few = State.FEW_SEEDS if len(seeds) < FIRST else State.JUDGED
     found = Finding(
@@ -214,6 +229,9 @@ def judged(claim: Claim, evidence: Evidence, printed: float = math.nan, hours: f
         low=look.effect.low,
         high=look.effect.high,
         confidence=look.confidence,
+        pairing="" if not evidence.models else "unpaired" if apart else "paired",
+        other_low=other.effect.low if evidence.models == "two models" else math.nan,
+        other_high=other.effect.high if evidence.models == "two models" else math.nan,
         p=look.p,
         printed=printed,
         seeds=tuple(seeds[: look.seeds]),
@@ -229,6 +247,12 @@ def judged(claim: Claim, evidence: Evidence, printed: float = math.nan, hours: f
     if found.state is State.FEW_SEEDS:
         return changed(found, more=FIRST - look.seeds)
     return _read(found, look) if found.judged else found
+
+
+def _look(evidence: Evidence, apart: bool) -> Look:
+    inflation = partial(_inflation, evidence)
+    left, right, noise = evidence.left, evidence.right, evidence.noise
+    return sequential.look(left, right, evidence.scale, noise, evidence.resolution, inflation, evidence.span, apart)
 
 
 def _read(found: Finding, look: Look) -> Finding:
@@ -273,10 +297,40 @@ def lacks_prompt_variance(found: Finding) -> bool:
     return not math.isnan(found.low) and math.isnan(found.prompts_error_below)
 
 
-def _no_better(finished: Finished, claim: Claim, evidence: Evidence, seeds: Sequence[int]) -> str:
-    """Return why a claim cannot be judged: neither side does better than a trivial reference in the claim's cells.
+def _barred(finished: Finished, claim: Claim, evidence: Evidence, found: Finding) -> tuple[State, str] | None:
+    """Return why an interval answers no claim, as state and note; None where it does.
 
-    Means over the seeds, in the cells of each side, are compared. Empty where one side does, where a side is no trained
+    Learned positions that were not trained; a side that does no better than a trivial reference; or both sides within
+    the margin of an end of the metric, where no difference could be seen.
+    """
+    if why := finished.untrained(claim):
+        return State.UNTRAINED, why
+    if why := _no_better(finished, claim, evidence, found.seeds):
+        return State.NOT_BETTER, why
+    if why := at_bound(claim, found, evidence.span):
+        return State.AT_BOUND, why
+    return None
+
+
+def at_bound(claim: Claim, found: Finding, span: float) -> str:
+    """Return at which end of its range the metric of both sides lies; nothing where one has room, or for no range.
+
+    Of shares and rates, in 0 to 1, compared as below or above. A mean over seeds within the margin of an end is there.
+    """
+    bounded = found.scale == "difference" and span == 1 and claim.is_ in ("below", "above")
+    if not bounded or found.size is EffectSize.BEYOND:
+        return ""
+    sides = fmean(found.left), fmean(found.right)
+    for end in (0, 1):
+        if all(0 <= side <= 1 and abs(side - end) < found.margin for side in sides):
+            return f"both sides lie within {found.margin:g} of {end}, an end of the metric"
+    return ""
+
+
+def _no_better(finished: Finished, claim: Claim, evidence: Evidence, seeds: Sequence[int]) -> str:
+    """Return which side does no better than a trivial reference in the claim's cells: it has not learned there.
+
+    Means over the seeds, in the cells of each side, are compared. Empty where both do, where a side is no trained
     model, where grids are read in training conditions, and where no errors are compared.
     """
     task, question, sides = finished.task, finished.experiment.question(), (claim.left, claim.right)
@@ -284,12 +338,14 @@ def _no_better(finished: Finished, claim: Claim, evidence: Evidence, seeds: Sequ
     trained = all(finished.experiment.variant(side.of) is not None for side in sides)
     if not trained or claim.metric not in metrics or (question is None and not all(far(s, finished) for s in sides)):
         return ""
-    beaten = list[str]()
+    beaten = dict[str, list[str]]()
     for side in sides:
         own = fmean(evidence.read(side, claim.metric, seed) for seed in seeds)
         errors = {name: _reference(finished, claim, evidence, side, name, seeds[0]) for name in task.trivial}
-        beaten += [name for name, error in errors.items() if error <= own][:1]
-    return f"neither side does better than the reference {' or '.join(dict.fromkeys(beaten))}" * (len(beaten) == 2)
+        for name in [name for name, error in errors.items() if error <= own][:1]:
+            beaten.setdefault(name, []).append(side.of)
+    sides_of = {name: md.listed(dict.fromkeys(of)) for name, of in beaten.items()}
+    return "; ".join(f"{named} learned nothing there: no better than {name}" for name, named in sides_of.items())
 
 
 def _reference(finished: Finished, claim: Claim, evidence: Evidence, side: Quantity, name: str, seed: int) -> float:

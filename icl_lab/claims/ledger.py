@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 NAME = "claims.csv"
-VERSION = 3  # raised when claims are judged otherwise than before from the same numbers
+VERSION = 4  # raised when claims are judged otherwise than before from the same numbers
 # What the repository's record was judged from, the correlation of seeds within a block that it found, and a seal on
 # both files.
 BASIS = "claims-basis.csv"
@@ -52,35 +52,39 @@ PAPERS = {
 }
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
+SMALL = ("smoke", "nano")  # presets of a minute: a verdict there is marked
+MARKS = "†: may be a chance find (false discovery rate above 5 %). °: small scale (preset nano or smoke)."
+RATES = {"": "", "shared": "shared rate", "own": "own rates", "different": "rates differ"}
 SAID_ONCE = re.compile(" than printed|printed effect |( by)? the margin")  # of a size, where ``LEGEND`` explains it
 LEGEND = (
-    "Ours is left over right as the claim names them (a ratio, or a difference of rates and losses) with its interval. "
-    "*Below*, *above*: the side of no difference on which the interval lies; neither word: inconclusive. *As printed*, "
-    "*smaller*, *larger*, *excluded*: against the printed effect. *Within*, *beyond*, *not below*, *not above*: "
-    "against 1.25, as a difference 0.05, or the number that follows. †: may be a chance find. "
-    "…: begins as the claim above."
+    "Ours is left over right as the claim names them (a ratio, or a difference of rates and losses) with its "
+    "interval. *Below*, *above*: the side of no difference on which the interval lies; neither word: inconclusive. "
+    "*As printed*, *smaller*, *larger*, *excluded*: against the printed effect. *Within*, *beyond*, *not below*, "
+    "*not above*: against 1.25, as a difference 0.05, or the number that follows. A second interval takes seeds as "
+    f"unpaired (or paired) and decides nothing. {MARKS} …: begins as the claim above."
 )
 DITTO = 3  # words with which two claims begin alike
 # A comment at a paragraph about a verdict: <!-- cites ssa-table1 | SSA errs less ... | lite | below -->
 CITES = re.compile(r"<!-- cites ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| ([^|]+?) -->")
 EXPLAINED = (
-    "Direction: the side on which the whole interval lies. Errors are compared, so that below is better for the left "
-    "side. Size: against the effect that the paper prints for the same cells, where it prints one: as printed (it lies "
-    "in the interval), smaller, larger, or excluded (the interval has another direction, or none); else against the "
-    "margin of no difference, a ratio of 1.25 or a difference of 0.05 unless the claim says otherwise. Inconclusive: "
-    "the interval allows for more than one of these. Seeds are looked at after 3, 5, 8, 12, 16, 24, 32, 48 and 64 of "
-    "them; the interval is that of the last look, and so wide (99 % up to 8 seeds, then 99.5 to 99.9 %) that the "
-    "intervals of all looks together hold the effect with 95 %. It ends at -1 and 1 for rates and shares. It includes "
-    "the variance over test prompts; where the errors of single prompts are not kept, the most that it can be, the "
-    "standard errors of both sides added. 'These prompts' "
-    "follows the seeds where nothing is known of it, or the verdict would not stand the most. Not learned: the "
-    "median model of a side errs in training conditions at least a quarter as much as the best reference that reads no "
-    "example, so that nothing is judged away from them. No better than trivial: in the cells of the claim neither side "
-    "errs less than such a reference. Nothing to judge: what the claim is about did not occur in half of the seeds or "
-    "more; where it occurred in most, the others are passed over and named. Exploratory: seeds finished before the "
-    "claim was registered are among those that judge it, for lack of three later ones. One block: all seeds were "
-    "trained at one commit on one class of machine. A verdict holds at its scale and says nothing about another one. "
-    f"{sequential.RISK}"
+    "Direction: the side on which the whole interval lies. Errors are compared, so that below is better for the "
+    "left side. Size: against the effect that the paper prints for the same cells, where it prints one: as printed "
+    "(it lies in the interval), smaller, larger, or excluded (the interval has another direction, or none); else "
+    "against the margin of no difference, a ratio of 1.25 or a difference of 0.05 unless the claim says otherwise. "
+    "Inconclusive: the interval allows for more than one of these. Seeds are looked at after 3, 5, 8, 12, 16, 24, "
+    "32, 48 and 64 of them; the interval is that of the last look, and so wide (99 % up to 8 seeds, then 99.5 to "
+    "99.9 %) that the intervals of all looks together hold the effect with 95 %. It ends at -1 and 1 for rates and "
+    "shares. It includes the variance over test prompts; where the errors of single prompts are not kept, the most "
+    "that it can be, the standard errors of both sides added. 'These prompts' follows the seeds where nothing is "
+    "known of it, or the verdict would not stand the most. Not learned: the median model of a side errs in training"
+    " conditions at least a quarter as much as the best reference that reads no example, so that nothing is judged "
+    "away from them. No better than trivial: in the cells of the claim a side errs no less than such a reference. "
+    "Untrained positions: learned positions beyond the training length. At the ceiling: both sides within the "
+    "margin of an end of a rate or share. Small scale: preset nano or smoke. Nothing to judge: what the claim is "
+    "about did not occur in half of the seeds or more; where it occurred in most, the others are passed over and "
+    "named. Exploratory: seeds finished before the claim was registered are among those that judge it, for lack of "
+    "three later ones. One block: all seeds were trained at one commit on one class of machine. A verdict holds at "
+    f"its scale and says nothing about another one. {sequential.RISK}"
 )
 
 
@@ -105,6 +109,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     low: float = math.nan
     high: float = math.nan
     confidence: float = math.nan  # of the interval
+    pairing: Literal["", "paired", "unpaired"] = ""  # of the interval over seeds; empty where nothing is trained
+    other_low: float = math.nan  # the interval of the other pairing, which decides nothing
+    other_high: float = math.nan
+    rates: Literal["", "shared", "own", "different"] = ""  # learning rates of both sides
     p: float = math.nan
     q: float = math.nan  # false discovery rate at which it is still among the discoveries of all
     printed: float = math.nan  # effect
@@ -172,9 +180,37 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return "" if math.isnan(self.printed) else f"{self.shown(self.printed):.3g}"
 
     @property
-    def direction_words(self) -> str:
+    def outcome(self) -> str:
         """The direction, or why nothing is judged."""
         return str(self.direction if self.judged else self.state)
+
+    @property
+    def small(self) -> bool:
+        """True of a small scale."""
+        return self.preset in SMALL
+
+    @property
+    def marks(self) -> str:
+        """Marks of a direction, as ``MARKS`` explains them."""
+        return "†" * self.may_be_chance + "°" * (self.judged and self.small)
+
+    @property
+    def direction_words(self) -> str:
+        """The direction with its marks, or why nothing is judged."""
+        return self.outcome + self.marks
+
+    @property
+    def other_interval(self) -> str:
+        """The interval of the other pairing, which decides nothing; empty where there is none."""
+        if math.isnan(self.other_low):
+            return ""
+        low, high = map(self.shown, (self.other_low, self.other_high))
+        return f"{'unpaired' if self.pairing == 'paired' else 'paired'} [{low:.3g}, {high:.3g}]"
+
+    @property
+    def intervals(self) -> str:
+        """The effect with its interval, and that of the other pairing."""
+        return "; ".join(filter(None, (self.interval, self.other_interval)))
 
     @property
     def size_words(self) -> str:
@@ -196,8 +232,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def marked(self) -> str:
-        """The verdict, with a warning where its direction may be a chance find."""
-        return f"{self.verdict}; {CHANCE_FIND}" if self.may_be_chance else self.verdict
+        """The verdict, with a warning where its direction may be a chance find, and at a small scale."""
+        warnings = [CHANCE_FIND] * self.may_be_chance + ["small scale"] * (self.judged and self.small)
+        return "; ".join([self.verdict, *warnings])
 
     @property
     def short(self) -> str:
@@ -208,7 +245,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         if self.scale and "margin" in self.size and self.margin != MARGIN[self.scale]:
             size += f" {self.shown(self.margin):.3g}"
         known = [str(word) for word in (self.direction, size) if word != Direction.INCONCLUSIVE]
-        return (", ".join(known) or str(Direction.INCONCLUSIVE)) + "†" * self.may_be_chance
+        return (", ".join(known) or str(Direction.INCONCLUSIVE)) + self.marks
 
     @property
     def words(self) -> str:
@@ -235,7 +272,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         skipped = f"nothing to judge in {span(self.skipped)}" if self.skipped else ""
         block = "one block" if len(set(self.blocks)) == 1 and len(self.seeds) >= FIRST else ""
         exploratory = "exploratory" if self.exploratory else ""
-        return [each for each in (self.note, self.unlearned, before, skipped, exploratory, block) if each]
+        limits = (self.note, self.unlearned, before, skipped, exploratory, block, self.other_interval)
+        return [each for each in (*limits, RATES[self.rates]) if each]
 
     @property
     def outlook(self) -> str:
@@ -280,6 +318,24 @@ def rated(findings: Sequence[Finding]) -> list[Finding]:
     return [replace(each, q=float(q)) for each, q in zip(findings, p, strict=True)]
 
 
+def sides_correlation(findings: Iterable[Finding], models: str) -> float:
+    """Correlation over seeds of both sides of claims about one model, or two, pooled over the claims of a record.
+
+    Formula: sum (k - 1) r / sum (k - 1), r Pearson's correlation of (log) left and right over the k >= 3 seeds of a
+    claim; claims with a side that does not spread are left out. NaN without any.
+    """
+    total, weights = 0.0, 0
+    for each in findings:
+        one = len({spec.partition("->")[0] for spec in each.specs}) == 1
+        if not each.pairing or len(each.seeds) < FIRST or one != (models == "one model"):
+            continue
+        left, right = (np.log(side) if each.ratio else np.asarray(side) for side in (each.left, each.right))
+        if np.isfinite([*left, *right]).all() and left.std() > 0 and right.std() > 0:
+            total += (len(left) - 1) * float(np.corrcoef(left, right)[0, 1])
+            weights += len(left) - 1
+    return total / weights if weights else math.nan
+
+
 def strongest(findings: Iterable[Finding]) -> list[Finding]:
     """Return each claim once: at the largest scale that decides it, else at the one with most seeds."""
     chosen = dict[tuple[str, str], Finding]()
@@ -301,8 +357,19 @@ def paper_of(text: str) -> str:
 
 
 def tally(findings: Iterable[Finding]) -> str:
-    """Count verdicts in words: "2 claims: 1 as claimed; 1 not run"."""
+    """Count verdicts in words, those with a printed effect apart: "2 claims: 1 as claimed; 1 not run"."""
     every = list(findings)
+    printed = [each for each in every if not math.isnan(each.printed)]
+    if not printed or len(printed) == len(every):
+        return f"{len(every)} claims{' with a printed effect' * bool(printed)}: {_verdicts(every)}"
+    others = [each for each in every if math.isnan(each.printed)]
+    return (
+        f"{len(printed)} claims with a printed effect: {_verdicts(printed)}. "
+        f"{len(others)} without one, controls of this laboratory among them: {_verdicts(others)}"
+    )
+
+
+def _verdicts(every: Sequence[Finding]) -> str:
     judged = [each for each in every if each.judged]
     answers = [each.agrees for each in judged]
     counts = {"as claimed": answers.count(True), "against the claim": answers.count(False)}
@@ -314,7 +381,7 @@ def tally(findings: Iterable[Finding]) -> str:
     }
     parts = [_counted(counts), _counted({state: states.count(state) for state in State})]
     parts.append(f"size: {_counted(printed)}" if any(printed.values()) else "")
-    return f"{len(every)} claims: {'; '.join(filter(None, parts)) or 'none'}"
+    return "; ".join(filter(None, parts)) or "none"
 
 
 def _counted(counts: Mapping[str, int] | Mapping[State, int] | Mapping[EffectSize, int]) -> str:
@@ -333,10 +400,10 @@ def _cells(found: Finding, address: str) -> list[str]:
     return [
         found.claim,
         found.printed_words or "—",
-        found.interval or found.words or "—",
+        found.intervals or found.words or "—",
         found.direction_words,
         found.size_words or "inconclusive" if found.judged else "—",
-        f"`{found.preset}`, {len(found.seeds)}" if ran else "—",
+        ", ".join(filter(None, (f"`{found.preset}`", f"{len(found.seeds)}", RATES[found.rates]))) if ran else "—",
         f"[{name}]({address}/{found.experiment}.toml)" if address else name,
     ]
 
@@ -348,9 +415,10 @@ def page(findings: Iterable[Finding]) -> list[str]:
     """
     every = list(findings)
     groups = dict[str, dict[str, list[Finding]]]()
-    for each in every:
+    for each in sorted(every, key=lambda found: found.small):  # a small scale leads no page
         ran = each.state is not State.NOT_RUN
         where = f", `{each.preset}`, {len(each.seeds)} seed{'s' * (len(each.seeds) != 1)}" if ran else ""
+        where += f", {RATES[each.rates]}" if ran and each.rates else ""
         groups.setdefault(each.experiment, {}).setdefault(f"**{each.experiment}**{where}", []).append(each)
     rows = list[str]()
     for title, group in (pair for each in groups.values() for pair in each.items()):
@@ -366,7 +434,7 @@ def _short_cells(findings: Sequence[Finding]) -> Iterator[list[str]]:
         above = words
         claim = " ".join(["…", *words[alike:]]) if DITTO <= alike < len(words) else each.claim
         printed = f" (printed {each.printed_words})" if each.printed_words else ""
-        yield [claim, (each.interval or each.words or "—") + printed, each.short]
+        yield [claim, (each.intervals or each.words or "—") + printed, each.short]
 
 
 def lines(made: Experiment, findings: Iterable[Finding]) -> list[str]:

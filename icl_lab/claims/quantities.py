@@ -63,6 +63,8 @@ class Evidence:
     unlearned: Callable[[int], str] = lambda seeds: ""
     blocks: Sequence[int] = ()  # of each seed, where known
     correlation: float = 0.0  # of seeds within a block
+    models: str = ""  # one model or two, whose sides are paired or not (``sequential.PAIRED``)
+    later: bool = False  # all seeds were trained since that was chosen
 
     def values(self, claim: Claim, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         """Return both sides of a claim, one number per seed; raises ``KeyError`` where a number is not stored."""

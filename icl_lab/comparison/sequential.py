@@ -10,12 +10,14 @@ verdict is read from the interval of the last look that the seeds allow.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired
+from icl_lab.comparison.statistics import Effect, Evaluation, Scale, paired, unpaired
 from icl_lab.comparison.verdict import Relation, settled
 from icl_lab.comparison.widening import half_width
 
@@ -29,6 +31,13 @@ RISK = (
     "6.0 % where they are uniform. Where they lean to one side it is more: 14 % if exponential, 10 % if one training "
     "in ten of one normalizer fails by five standard deviations. There look at the single seeds."
 )
+# Whether the two sides of a claim are paired by training seed: chosen once, from the correlation of both sides over
+# seeds, pooled over all claims of the record of 2026-11-29 (``ledger.sides_correlation``). Pairing has half the degrees
+# of freedom, so that it is the narrower one, at 8 seeds and 99 %, only above a correlation of 1 - (t(14) / t(7))^2.
+PAIRED = {"one model": True, "two models": False}  # correlations 0.43 and 0.16
+# Claims whose seeds were all trained later are judged so; others keep the paired interval that they were judged by.
+SINCE = datetime(2026, 11, 29, 13, 30, tzinfo=UTC)
+WORTH_PAIRING = 1 - float(stdtrit(14, 0.995) / stdtrit(7, 0.995)) ** 2  # 0.28
 FUTURES = 1000  # that are drawn for a chance
 
 
@@ -64,9 +73,11 @@ def look(
     resolution: float = 0.0,
     inflation: Callable[[int], float] = lambda seeds: 1.0,
     span: float = math.inf,
+    apart: bool = False,
 ) -> Look:
-    """Compare two quantities, one number per training seed each, paired by position, at the last look they allow.
+    """Compare two quantities, one number per training seed each, at the last look they allow.
 
+    They are paired by position, or two independent groups where they are ``apart`` (``PAIRED``).
     ``noise`` maps a number of seeds to the effect's error from their test prompts, where that is known, ``inflation`` a
     factor on the standard error over seeds, for seeds that are correlated. ``resolution`` is the smallest step that a
     rate can take, one prompt in those that it was measured on: the deviation over seeds is taken to be no smaller,
@@ -78,7 +89,7 @@ def look(
         few = replace(paired(right, left, scale), low=math.nan, high=math.nan)
         return Look(effect=few, confidence=math.nan, p=math.nan)
     seeds, error = allowed[-1]
-    effect = difference(left[:seeds], right[:seeds], scale, resolution, inflation(seeds))
+    effect = difference(left[:seeds], right[:seeds], scale, resolution, inflation(seeds), apart)
     if (known := noise(seeds)) is not None:
         effect = effect.widened(known)
     low, high = effect.interval(1 - error)
@@ -87,10 +98,15 @@ def look(
 
 
 def difference(
-    left: Sequence[float], right: Sequence[float], scale: Scale, resolution: float = 0.0, inflation: float = 1.0
+    left: Sequence[float],
+    right: Sequence[float],
+    scale: Scale,
+    resolution: float = 0.0,
+    inflation: float = 1.0,
+    apart: bool = False,
 ) -> Effect:
     """Compare left with right over training seeds, which spread by no less than one step of a rate (``look``)."""
-    effect = paired(right, left, scale)
+    effect = (unpaired if apart else paired)(right, left, scale)
     known = 0.0 if math.isnan(effect.seeds_error) else effect.seeds_error
     error = inflation * max(known, resolution / math.sqrt(effect.seeds))
     if error in (0.0, known):

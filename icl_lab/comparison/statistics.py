@@ -60,6 +60,12 @@ class Effect:
     notes: tuple[str, ...] = ()
     seeds_error: float = math.nan  # standard error over the seeds; NaN where unknown
     prompts_error: tuple[float, float] = (math.nan, math.nan)  # that of the prompts below and above; NaN: unknown
+    freedom: float = math.nan  # degrees of freedom of ``seeds_error``; NaN: seeds - 1, at least 1
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of the standard error over seeds."""
+        return max(self.seeds - 1, 1) if math.isnan(self.freedom) else self.freedom
 
     @property
     def clear(self) -> bool:
@@ -69,14 +75,14 @@ class Effect:
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """The interval at another confidence: at 0.95 it is ``low`` and ``high``, but for the rounding of floats.
 
-        Formula: effect -+ sqrt((t(k - 1) s)^2 + (z e)^2), s and e the standard errors of seeds and prompts (see
-        ``widening``); below and above each with its own e.
+        Formula: effect -+ sqrt((t(v) s)^2 + (z e)^2), v the degrees of freedom (k - 1 of k pairs), s and e the standard
+        errors of seeds and prompts (see ``widening``); below and above each with its own e.
         """
         _confident(confidence)
         seeds, *prompts = np.nan_to_num([self.seeds_error, *self.prompts_error])
         if math.isnan(self.seeds_error) and math.isnan(self.prompts_error[0]):
             return math.nan, math.nan
-        below, above = half_width(1 - confidence, seeds, max(self.seeds - 1, 1), prompts)
+        below, above = half_width(1 - confidence, seeds, self.degrees, prompts)
         return self.effect - float(below), self.effect + float(above)
 
     @cached_property
@@ -90,7 +96,7 @@ class Effect:
             return math.nan
         seeds, *prompts = np.nan_to_num([self.seeds_error, *self.prompts_error])
         towards = prompts[0] if self.effect > 0 else prompts[1]
-        return float(p_value(self.effect, seeds, max(self.seeds - 1, 1), towards))
+        return float(p_value(self.effect, seeds, self.degrees, towards))
 
     @property
     def ratio(self) -> tuple[float, float, float]:
@@ -192,6 +198,25 @@ def paired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio", confidence: f
         notes=tuple(notes),
         seeds_error=spread,
     )
+
+
+def unpaired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio") -> Effect:
+    """Compare b with a, one number per seed, as two independent groups of seeds.
+
+    Formula: mean(y) - mean(x) -+ t(v) s, s^2 = sx^2 / m + sy^2 / n, v = s^4 / (sx^4 / (m^2 (m - 1)) + sy^4 / (n^2 (n -
+    1))), x and y the logarithms of a and b, or a and b
+    Source: Welch 1947, Biometrika 34; Satterthwaite 1946. Where neither side spreads it is as ``paired`` says.
+    """
+    x, y = _pair(a, b, scale)
+    found = paired(a, b, scale)
+    parts = [float(side.var(ddof=1)) / len(side) if len(side) > 1 else 0.0 for side in (x, y)]
+    total = sum(parts)
+    if not total > 0:
+        return found
+    freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (x, y), strict=True))
+    made = replace(found, effect=float(y.mean() - x.mean()), seeds_error=math.sqrt(total), freedom=freedom)
+    low, high = made.interval()
+    return replace(made, low=low, high=high)
 
 
 def resampled(errors: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Array:

@@ -24,6 +24,8 @@ class State(StrEnum):
     FEW_SEEDS = "too few seeds"
     NOT_LEARNED = "not learned"
     NOT_BETTER = "no better than trivial"
+    UNTRAINED = "untrained positions"
+    AT_BOUND = "at the ceiling"
     NOTHING_TO_JUDGE = "nothing to judge"
     NOT_RUN = "not run"
 

@@ -119,7 +119,7 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         root="",
         here="findings.html",
         claims=stock.claims,
-        verdicts=sorted({each.found.direction_words for each in stock.claims.all}),
+        verdicts=sorted({each.found.outcome for each in stock.claims.all}),
         **common,
     )
     if boundary:
