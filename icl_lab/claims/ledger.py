@@ -359,14 +359,14 @@ def paper_of(text: str) -> str:
 def tally(findings: Iterable[Finding]) -> str:
     """Count verdicts in words, those with a printed effect apart: "2 claims: 1 as claimed; 1 not run"."""
     every = list(findings)
-    printed = [each for each in every if not math.isnan(each.printed)]
-    if not printed or len(printed) == len(every):
-        return f"{len(every)} claims{' with a printed effect' * bool(printed)}: {_verdicts(every)}"
-    others = [each for each in every if math.isnan(each.printed)]
-    return (
-        f"{len(printed)} claims with a printed effect: {_verdicts(printed)}. "
-        f"{len(others)} without one, controls of this laboratory among them: {_verdicts(others)}"
-    )
+    printed, others = [e for e in every if not math.isnan(e.printed)], [e for e in every if math.isnan(e.printed)]
+    claims = f"{len(printed) or len(others)} claim{'s' * (len(printed or others) > 1)}"
+    if not printed:
+        return f"{claims}: {_verdicts(others)}"
+    said = f"{claims} with a printed effect: {_verdicts(printed)}"
+    if not others:
+        return said
+    return f"{said}. {len(others)} without one, controls of this laboratory among them: {_verdicts(others)}"
 
 
 def _verdicts(every: Sequence[Finding]) -> str:

@@ -84,10 +84,18 @@ def grid_of(cells):
     return Grid.of(rows, ["sigma_x", "sigma_f", "length"], task="linear", preset="smoke", spec="0", seed=0)
 
 
-@pytest.mark.parametrize(("wide", "reason"), [(60.0, "neither side does better than the reference zero"), (50.0, "")])
-def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, reason):
+@pytest.mark.parametrize(
+    ("wide", "softmax", "reason"),
+    [
+        (60.0, 90.0, "wide and softmax learned nothing there: no better than zero"),
+        (50.0, 90.0, "softmax learned nothing there: no better than zero"),
+        (60.0, 50.0, "wide learned nothing there: no better than zero"),
+        (50.0, 59.0, ""),
+    ],
+)
+def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, softmax, reason):
     """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
-    values = {"softmax": 90.0, "wide": wide}
+    values = {"softmax": softmax, "wide": wide}
     finished.errors["wide"] = [0.1] * 3
     source = quantities.Evidence(
         read=lambda side, metric, seed: math.log(values[side.of] + 0.01 * seed), seeds=[0, 1, 2], scale="log-ratio"
@@ -101,7 +109,7 @@ def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, reaso
 
 
 @pytest.mark.parametrize(
-    ("unigram", "reason"), [(5.0, "neither side does better than the reference unigram"), (9.0, "")]
+    ("unigram", "reason"), [(5.0, "lssa and softmax learned nothing there: no better than unigram"), (9.0, "")]
 )
 def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigram, reason):
     made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")

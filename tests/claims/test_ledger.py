@@ -89,9 +89,9 @@ def test_a_papers_page_says_nothing_twice():
     first, second = (found(*CLEAR, statement=f"SSA errs less than {name}", q=0.01) for name in ("softmax", "poly"))
     own = found(*CLEAR, statement="Not at home", printed=PRINTED, preset="nano", q=0.9)
     more = replace(found(1.0, 1.01, 0.99, statement="As much"), margin=math.log(1.1))
-    tally, _, legend, _, *head, one, two, three, four, five, six, seven, eight = ledger.page(
-        [first, second, more, own, never("u")]
-    )
+    tally, _, legend, _, *head, one, two, three, four, seven, eight, five, six = ledger.page(
+        [first, own, second, more, never("u")]
+    )  # a small scale comes last
     assert (tally, legend) == (f"{ledger.tally([first, second, more, own, never()])}.", ledger.LEGEND)
     assert head == ["| claim | ours | verdict |", "| --- | --- | --- |"]
     assert (one, five, seven) == (
@@ -102,7 +102,7 @@ def test_a_papers_page_says_nothing_twice():
     assert two == f"| SSA errs less than softmax | {first.interval} | below, beyond |"
     assert three == f"| … poly | {second.interval} | below, beyond |"
     assert four.endswith("| within 1.1 |")
-    assert six == f"| Not at home | {own.interval} (printed 0.064) | below, smaller† |"
+    assert six == f"| Not at home | {own.interval} (printed 0.064) | below, smaller†° |"
     assert eight == "| u | — | not run |"
 
 
@@ -156,8 +156,10 @@ def test_a_record_that_is_none_is_refused(old, new, complaint):
 def test_verdicts_are_counted_in_words():
     counted = ledger.tally([found(*CLEAR, printed=PRINTED), found(2.0, 2.01, 1.99), found(*WIDE), never()])
     assert counted == (
-        "4 claims: 1 as claimed, 1 against the claim, 1 inconclusive; 1 not run; size: 1 smaller than printed"
+        "1 claim with a printed effect: 1 as claimed; size: 1 smaller than printed. "
+        "3 without one, controls of this laboratory among them: 1 against the claim, 1 inconclusive; 1 not run"
     )
+    assert ledger.tally([never()]) == "1 claim: 1 not run"
 
 
 def test_lines_for_the_terminal():

@@ -14,7 +14,7 @@ from icl_lab.comparison.verdict import State
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
-PRINTABLE = set("—−±×≥≤→σ")  # beside ASCII: those that inputenc or ``tables.LATEX`` know
+PRINTABLE = set("†°—−±×≥≤→σ")  # beside ASCII: those that inputenc or ``tables.LATEX`` know
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_every_claim_stands_in_the_latex_with_its_numbers(written):
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert len(lines) == len(rows_of(written["report.md"].decode()))
     assert all(len(re.findall(r"(?<!\\)&", line)) == 7 for line in lines)
-    assert r"\texttt{lite2}, 32 & \texttt{ssmax-figure6}" in body
+    assert r"\texttt{lite2}, 32, shared rate & \texttt{ssmax-figure6}" in body
     assert "-0.061, 0.17" in body
 
 
