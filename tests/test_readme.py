@@ -48,13 +48,15 @@ def spans(text):
 
 def blocks(text, language=""):
     """The code blocks of a page in one language; commands stand in blocks that name none."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```(.*?)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [block for named, block in found if named == language]
 
 
 def lines(text):
     """Every command line of a page: those in blocks, and inline code that begins as one does."""
     inline = [" ".join(span.split()) for span in re.findall(r"`((?:make|icl-lab) [^`]+)`", text.replace("```", ""))]
-    for line in [line for block in blocks(text) for line in block.splitlines()] + inline:
+    written_out = [line for block in blocks(text) for line in block.replace("\\\n", " ").splitlines()]
+    for line in written_out + inline:
         if re.match(r"([A-Z_]+=\S+ )*(make|icl-lab) ", line):
             yield line, shlex.split(line, comments=True)
 
