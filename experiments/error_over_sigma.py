@@ -1,4 +1,4 @@
-"""Picture of README: error over the spread of functions, of softmax and SSA at the paper's size, and the printed SSA row.
+"""Picture of README: error of softmax and SSA over the spread of functions, at the paper's size and as printed.
 
 python experiments/error_over_sigma.py            reads the evidence and writes docs/pictures/error-over-sigma.png
 python experiments/error_over_sigma.py --check    only says whether the picture is of other numbers (exit status 1)

@@ -1,15 +1,17 @@
 """A comparison, as Python and notebooks see it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from icl_lab.api import show
 from icl_lab.api.run import Run, Runs
-from icl_lab.base.errors import UnknownName
+from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.base.grid import frame_of
 from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
@@ -70,6 +72,29 @@ class Study(show.Written):
     def effects(self) -> pd.DataFrame:
         """Every normalizer against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
         return frame_of(numbers.compare(self.numbers))
+
+    @checked
+    def at(self, **cell: float) -> pd.DataFrame:
+        """Compare in one cell of the test grid, other axes as in training: attn, error, effect, low, high (95 %).
+
+        ``study.at(length=80)``. The effect is the ratio to the baseline, or the difference of rates; NaN of the
+        baseline. Facets are averaged. Raises ``BadValue`` with the tested values where there is no such cell.
+        """
+        study, rows = self.numbers, []
+        where = study.task.pinned(study.training) | cell
+        if not any(where.items() <= known.items() for known in study.cells()):
+            tested = {axis: sorted({known[axis] for known in study.cells()}) for axis in study.training}
+            said = "; ".join(f"{axis} {', '.join(f'{v:g}' for v in values)}" for axis, values in tested.items())
+            asked = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
+            raise BadValue(f"no cell of the test grid has {asked}; tested: {said}.")
+        for name in study.grids:
+            effect = study.versus(name, study.baseline, where) if name != study.baseline else None
+            numbers_of = (math.nan,) * 3 if effect is None else (effect.effect, effect.low, effect.high)
+            if effect is not None and effect.scale == "log-ratio":
+                numbers_of = effect.ratio
+            error = fmean(study.values(name, where))
+            rows.append({"attn": name, "error": error, **dict(zip(("effect", "low", "high"), numbers_of, strict=True))})
+        return frame_of(rows)
 
     @property
     def figures(self) -> list[str]:

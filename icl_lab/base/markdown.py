@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile, zip_longest
+from collections.abc import Iterable
 
 # Control characters, with which terminals are steered; marks that turn the direction of text; halves of a character.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -86,52 +85,10 @@ def interval(middle: float, low: float, high: float, form: str = ".3g") -> str:
     return f"{middle:{form}}" + ("" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]")
 
 
-def plain(text: str, strong: Callable[[str], str] = str) -> str:
-    r"""Return a text with its Markdown tables as columns of one width each, numbers to the right; all else as it is.
-
-    ``strong`` is put on the cells that are bold.
-
-    >>> print(plain("Errors:\n| rule | error |\n| --- | --- |\n| `ssa` | **0.17** |\n| `softmax` | 12 |"))
-    Errors:
-    rule     error
-    -------  -----
-    ssa       0.17
-    softmax     12
-    """
-    lines, made = text.split("\n"), list[str]()
-    while lines:
-        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
-        is_table = len(rows) > 1 and set(rows[1]) <= set("|-: ")
-        made += _columns([cells(line) for line in rows], strong) if is_table else rows or lines[:1]
-        lines = lines[len(rows) or 1 :]
-    return "\n".join(made)
-
-
 def cells(line: str) -> list[str]:
     """Return the cells of a row; a stroke that is escaped belongs to its cell."""
     found = re.split(r"(?<!\\)\|", line.strip()[1:-1])
     return [cell.strip().replace("\\|", "|") for cell in found]
-
-
-def _columns(rows: list[list[str]], strong: Callable[[str], str]) -> Iterator[str]:
-    head, _, *body = rows
-    bare = [[re.sub(r"^\*\*(.*)\*\*$", r"\1", cell).replace("`", "") for cell in row] for row in (head, *body)]
-    bold = [[cell.startswith("**") and cell.endswith("**") for cell in row] for row in (head, *body)]
-    columns = list(zip_longest(*bare, fillvalue=""))
-    widths = [max(map(len, column)) for column in columns]
-    right = [any(column[1:]) and all(map(_numeric, column[1:])) for column in columns]
-    for number, shown_cells in enumerate(bare):
-        padded = []
-        for cell, marked, width, to_right in zip(shown_cells, bold[number], widths, right, strict=False):
-            space, shown = " " * (width - len(cell)), strong(cell) if marked else cell
-            padded.append(space + shown if to_right else shown + space)
-        yield "  ".join(padded).rstrip()
-        if number == 0:
-            yield "  ".join("-" * width for width in widths)
-
-
-def _numeric(cell: str) -> bool:
-    return not cell or re.match(r"[-−+±<>x×]*(\d|nan$|inf$)", cell) is not None
 
 
 def short(value: float) -> str:

@@ -1,8 +1,9 @@
 """Claims that the findings open with: those that the papers' titles rest on, and our controls of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from icl_lab.base.errors import UnknownName
+from icl_lab.claims import ledger
 from icl_lab.claims.ledger import Finding, strongest
 
 # Experiment and statement of each, in the order in which they are shown; the README shows the first six.
@@ -34,3 +35,19 @@ def chosen(findings: Sequence[Finding]) -> list[Finding]:
         if (name, statement) not in found:
             raise UnknownName(f"claim of {name}", statement, [text for of, text in found if of == name])
     return [found[key] for key in HEADLINES]
+
+
+def by_paper(findings: Iterable[Finding], papers: Mapping[str, str]) -> dict[str, list[Finding]]:
+    """Group findings by the title of their paper, ours last; ``papers`` maps experiments to short names.
+
+    Within a paper headlines come first and small scales last.
+    """
+
+    def order(found: Finding) -> tuple[bool, bool]:
+        return (found.experiment, found.claim) not in HEADLINES, found.small
+
+    groups = {paper.title: list[Finding]() for paper in ledger.PAPERS.values()} | {ledger.OURS: []}
+    for each in sorted(findings, key=order):
+        short = papers.get(each.experiment, "")
+        groups[ledger.PAPERS[short].title if short else ledger.OURS].append(each)
+    return {title: group for title, group in groups.items() if group}

@@ -50,6 +50,7 @@ PAPERS = {
     "lssa": Paper("2501.13428", "LSSA (Gao and Spratling 2025, arXiv 2501.13428)"),
     "poster": Paper("El Alami", "The poster (El Alami and El Hassani)"),
 }
+OURS = "Other papers and controls of this laboratory"
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
 SMALL = ("smoke", "nano")  # presets of a minute: a verdict there is marked
@@ -360,7 +361,7 @@ def tally(findings: Iterable[Finding]) -> str:
     """Count verdicts in words, those with a printed effect apart: "2 claims: 1 as claimed; 1 not run"."""
     every = list(findings)
     printed, others = [e for e in every if not math.isnan(e.printed)], [e for e in every if math.isnan(e.printed)]
-    claims = f"{len(printed) or len(others)} claim{'s' * (len(printed or others) > 1)}"
+    claims = f"{len(printed or others)} claim{'s' * (len(printed or others) != 1)}"
     if not printed:
         return f"{claims}: {_verdicts(others)}"
     said = f"{claims} with a printed effect: {_verdicts(printed)}"
@@ -406,6 +407,15 @@ def _cells(found: Finding, address: str) -> list[str]:
         ", ".join(filter(None, (f"`{found.preset}`", f"{len(found.seeds)}", RATES[found.rates]))) if ran else "—",
         f"[{name}]({address}/{found.experiment}.toml)" if address else name,
     ]
+
+
+def short_table(findings: Iterable[Finding]) -> list[str]:
+    """Return findings as lines of a Markdown table for a terminal: a row per claim."""
+    rows = [
+        [each.claim, each.interval or "—", each.printed_words or "—", each.short, f"{each.preset}, {len(each.seeds)}"]
+        for each in findings
+    ]
+    return md.table(["claim", "ours", "printed", "verdict", "scale, seeds"], rows)
 
 
 def page(findings: Iterable[Finding]) -> list[str]:

@@ -149,6 +149,20 @@ def several_settings(context: click.Context, option: click.Parameter, given: tup
     return tuple(part for text in given for part in re.split(r"\s+(?=[\w.-]+=)", text.strip()))
 
 
+def cell_of(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    """Read the labels of a cell: ``length=80``, ``sigma_f=4 length=80``."""
+    found = dict[str, float]()
+    for text in (part for each in given for part in each.split()):
+        axis, sign, value = text.partition("=")
+        try:
+            found[axis] = float(value)
+        except ValueError:
+            sign = ""
+        if not sign or not math.isfinite(found[axis]):
+            raise click.BadParameter(f"'{text}' is not AXIS=NUMBER.")
+    return found
+
+
 def grid_of(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, list[str]]:
     """Read the fields of a grid: ``train.rate=0.001,0.002``. A comma before ``name=`` is inside a value."""
     found = dict[str, list[str]]()

@@ -1,6 +1,7 @@
 """The record of verdicts, and the cells whose single prompts the evidence keeps for claims."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -55,7 +56,16 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     (tmp_path / "none").mkdir()
     whole = judge.stored
     monkeypatch.setattr(judge, "stored", lambda name, *given: judged.append(name) or whole(name, *given))
-    words = ("claims", "--preset", "lite2", "--experiments", str(EXPERIMENTS), "--results", str(tmp_path / "none"))
+    words = (
+        "claims",
+        "--long",
+        "--preset",
+        "lite2",
+        "--experiments",
+        str(EXPERIMENTS),
+        "--results",
+        str(tmp_path / "none"),
+    )
     code, out, _ = run(*words)
     assert code == 0
     recorded = ledger.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
@@ -67,6 +77,18 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     said = "    below; smaller than printed | ratio 0.874 [0.785, 0.975], seeds 0 to 11; unpaired ["
     (line,) = [line for line in out.splitlines() if line.startswith(said)]
     assert "]; shared rate | 99.5 % interval | printed 0.0" in line
+    code, out, _ = run(*(word for word in words if word != "--long"))
+    rows = [line for line in out.splitlines() if line.startswith("| ") and ", " in line]
+    assert len(rows) == len(wanted) + 1
+    assert (
+        "| SSA errs less than softmax far from training | 0.874 [0.785, 0.975] | 0.0637 | below, smaller | lite2, 12 |"
+        in rows
+    )
+    code, out, _ = run(*words, "ssa-table1")
+    assert next(line for line in out.splitlines() if re.match(r"[\w-]+: ", line)).startswith("ssa-table1: ")
+    code, out, _ = run(*words, "--paper", "ssmax")
+    assert "ssa-table1" not in out
+    assert run("claims", "ssa-tabel1", "--experiments", str(EXPERIMENTS))[0] == 2
 
 
 def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):

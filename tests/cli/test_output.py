@@ -2,13 +2,13 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 
 import click
 import pytest
 
-from icl_lab.base.markdown import plain
 from icl_lab.cli import output
 
 TABLE = """Errors:
@@ -22,25 +22,39 @@ more | text |"""
 
 
 def test_a_table_becomes_columns_and_the_rest_stays():
-    assert plain(TABLE, "<{}>".format).splitlines() == [
+    assert click.unstyle(output.rendered(TABLE, 80)).splitlines() == [
         "Errors:",
         "",
         "rule     error  note",
-        "-------  -----  ----",
-        "a|b        <0.5>  x",
+        "a|b        0.5  x",
         "softmax    −12",
         "",
         "more | text |",
     ]
 
 
+def test_bold_is_all_that_a_table_is_dressed_in():
+    shown = output.rendered(TABLE, 80)
+    assert set(re.findall("\x1b\\[([0-9;]*)m", shown)) == {"1", "0"}
+    assert "\x1b[1m  0.5\x1b[0m" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    words = " ".join(["far from training"] * 9)
+    table = f"| claim | ours |\n| --- | --- |\n| {words} | 0.874 [0.785, 0.975] |"
+    lines = click.unstyle(output.rendered(table, width)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum(line.count("training") for line in lines) == 9
+
+
 def test_strokes_that_are_no_table_stay():
     for text in ("| a | b |", "| a |\n| b |", "", "\n\n", "|x|\n"):
-        assert plain(text) == text
+        assert output.rendered(text, 80) == text
 
 
 def test_a_ragged_table_loses_no_cell():
-    assert plain("| a |\n| --- |\n| 1 | 2 |").splitlines() == ["a", "-  -", "1  2"]
+    assert click.unstyle(output.rendered("| a |\n| --- |\n| 1 | 2 |", 80)).splitlines() == ["a", "1  2"]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -49,7 +63,7 @@ def test_markdown_stays_where_a_program_reads(monkeypatch, capsys, terminal):
     output.out(TABLE)
     said = click.unstyle(capsys.readouterr().out)
     assert ("| --- |" in said) == (not terminal)
-    assert ("-------  -----" in said) == terminal
+    assert ("rule     error" in said) == terminal
 
 
 class Gone(io.StringIO):

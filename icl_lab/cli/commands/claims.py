@@ -8,7 +8,7 @@ import icl_lab as icl
 from icl_lab.base.errors import UnknownName
 from icl_lab.base.files import write
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims import ledger
+from icl_lab.claims import headlines, ledger
 from icl_lab.claims import record as records
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, gathered, read_option
@@ -21,16 +21,27 @@ READING = "docs/findings.md"  # how verdicts are made
 
 
 @click.command()
+@click.argument("names", nargs=-1, metavar="[EXPERIMENT]...")
+@click.option("--paper", type=click.Choice(list(ledger.PAPERS)), help="Only those of a paper.")
 @click.option("--preset", help="Only at this scale.  [default: the largest that decides a claim]")
 @click.option("--all", "all_scales", is_flag=True, help="At every scale at which there are runs.")
+@click.option("--long", "whole", is_flag=True, help="With what limits each verdict, and what would decide it.")
 @read_option
 @experiments_option
 @click.option("--record", is_flag=True, help="Judge all claims anew, at all scales, and write the repository's record.")
 @gathered
-def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> None:
+def claims(
+    names: tuple[str, ...],
+    paper: str | None,
+    preset: str | None,
+    all_scales: bool,
+    whole: bool,
+    record: bool,
+    where: Where,
+) -> None:
     """Print the claims of each experiment and their verdicts; trains nothing.
 
-    Each claim once, at the largest scale that decides it.
+    Each claim once, at the largest scale that decides it, by paper.
     Verdicts of the repository's runs are read from results/claims.csv; others are judged now.
     """
     if preset is not None and all_scales:
@@ -43,25 +54,33 @@ def claims(preset: str | None, all_scales: bool, record: bool, where: Where) -> 
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
         return
-    found, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
-    shown = found if all_scales else ledger.strongest(found)
-    names = dict.fromkeys(each.experiment for each in shown)
     for name in names:
-        made = experiments.read(name, place)
-        title, *lines = ledger.lines(made, [each for each in shown if each.experiment == name])
-        for line in (f"{name}: {title}", *lines, *remarks.get(name, ())):
-            out(line)
+        if name not in experiments.names(place):
+            raise UnknownName("experiment", name, experiments.names(place))
+    papers = {name: ledger.paper_of(experiments.read(name, place).paper) for name in experiments.names(place)}
+    found, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
+    asked = [each for each in found if not names or each.experiment in names]
+    asked = [each for each in asked if paper is None or papers[each.experiment] == paper]
+    shown = asked if all_scales else ledger.strongest(asked)
+    if whole:
+        for name in dict.fromkeys(each.experiment for each in shown):
+            title, *lines = ledger.lines(experiments.read(name, place), [e for e in shown if e.experiment == name])
+            out("\n".join([f"{name}: {title}", *lines, *remarks.get(name, ())]))
+    else:
+        for short, group in headlines.by_paper(shown, papers).items():
+            out("\n".join([short, "", *ledger.short_table(group), ""]))
     theory = [each for each in shown if each.theory]
-    out(f"Below (a ratio below 1, a difference below 0): less error on the left. More: {READING}")
+    out(f"Below (a ratio below 1, a difference below 0): less error on the left. {ledger.MARKS} More: {READING}")
     out(f"{ledger.tally(each for each in shown if not each.theory)}.")
     if theory:
         out(f"Theory (bounds and identities, no training): {ledger.tally(theory)}.")
-    if preset:
-        others = [name for name in experiments.names(place) if name not in names]
+    if preset and not (names or paper):
+        there = {each.experiment for each in shown}
+        others = [name for name in experiments.names(place) if name not in there]
         if missing := sum(bool(experiments.read(name, place).claims) for name in others):
-            out(f"Not run at {preset}: {missing} of {len(names) + missing} experiments with claims.")
-    if not all_scales and len(found) > len(shown):
-        out(f"next: {then('claims', {'--all': ['True']})}   (at all scales; shown is the largest that decides)")
+            out(f"Not run at {preset}: {missing} of {len(there) + missing} experiments with claims.")
+    if not whole and shown:
+        out(f"next: {then('claims', {'--long': ['True']})}   (what limits each verdict)")
 
 
 @click.command("paper-report")

@@ -1,11 +1,13 @@
 """Commands that train, test and compare."""
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 import icl_lab as icl
+from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import (
@@ -21,11 +23,11 @@ from icl_lab.cli.options import (
     where_options,
 )
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Numbers, several_rules
+from icl_lab.cli.values import Numbers, cell_of, several_rules
 from icl_lab.execute.where import SEEDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from icl_lab.execute.plan import RunPlan
     from icl_lab.execute.where import Where
@@ -71,10 +73,18 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
     show_default=True,
     help="own: each normalizer at the best rates of its stored curve (icl-lab rates).",
 )
+@click.option(
+    "--at",
+    "cell",
+    multiple=True,
+    metavar="AXIS=VALUE",
+    callback=cell_of,
+    help="Also compare in this cell of the test grid, e.g. length=80; other axes as in training.",
+)
 @name_option
 @gathered
-def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
-    """Compare normalizers, paired over training seeds, and train missing runs."""
+def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: "Where") -> None:
+    """Compare normalizers over training seeds, and train missing runs."""
     from icl_lab.cli.show import warn
 
     if plan.grid:
@@ -82,7 +92,8 @@ def compare(plan: "RunPlan", baseline: str, where: "Where") -> None:
         return
     seeds = len(plan.seeds)
     made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
-    out(made.verdict)
+    if cell:
+        _tell_cell(made, cell, baseline)
     warn([run.stored for run in made.runs])
     tell_files(made.folder, made.made.files, "report.html")
     out(f"next: {then('compare', {'--seeds': [str(seeds + 2)]})}   (more seeds: surer answers)")
@@ -169,6 +180,20 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     with where.session() as lab:
         made = study.ablate(plan, lab, where)
     tell_files(made.folder, made.files, "report.html")
+
+
+def _tell_cell(made: icl.Study, cell: "Mapping[str, float]", baseline: str) -> None:
+    said = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
+    kind = "ratio" if made.numbers.scale == "log-ratio" else "difference"
+    rows = [
+        [f"`{row['attn']}`", f"{row['error']:.3g}", *([] if math.isnan(row["effect"]) else [_interval(row)])]
+        for row in made.at(**cell).to_dict("records")
+    ]
+    out("\n".join([f"At {said}:", "", *md.table(["normalizer", "error", f"{kind} to {baseline}"], rows), ""]))
+
+
+def _interval(row: "Mapping[Hashable, float]") -> str:
+    return md.interval(row["effect"], row["low"], row["high"])
 
 
 def _grid(plan: "RunPlan", where: "Where", baseline: str = "", *, tested: bool = True) -> None:

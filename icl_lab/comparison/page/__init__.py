@@ -3,7 +3,17 @@
 from icl_lab.comparison.page.facts import Facts, facts_of
 from icl_lab.comparison.page.figures import Picture, pictures
 from icl_lab.comparison.page.html import html, render
-from icl_lab.comparison.page.tables import Row, Section, Table, divergences, markdown, markdown_rows, table, tuning
+from icl_lab.comparison.page.tables import (
+    Row,
+    Section,
+    Table,
+    brief,
+    divergences,
+    markdown,
+    markdown_rows,
+    table,
+    tuning,
+)
 from icl_lab.comparison.page.words import finding
 
 __all__ = [
@@ -12,6 +22,7 @@ __all__ = [
     "Row",
     "Section",
     "Table",
+    "brief",
     "divergences",
     "facts_of",
     "finding",

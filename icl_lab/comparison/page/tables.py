@@ -205,6 +205,12 @@ def markdown(study: PairedGrids, spec: RunSpec, command: str, sections: Sequence
     return "\n".join([*text, "", f"Made by {md.code(command)}.", ""])
 
 
+def brief(study: PairedGrids, spec: RunSpec) -> str:
+    """Return the finding, the conditions and the main table as Markdown: what a terminal shows."""
+    made = table(study, spec)
+    return "\n".join([words.finding(study), "", words.conditions(study, spec), "", *markdown_rows(made), ""])
+
+
 def markdown_rows(made: Table) -> list[str]:
     """Return a table as the lines of a Markdown table."""
     text = md.head(made.head)
