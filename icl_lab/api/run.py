@@ -90,6 +90,15 @@ class Run:
         """The measured cells: ``grid.frame`` is a pandas table, ``grid.to_xarray()`` has an axis a dimension."""
         return self.stored.grid()
 
+    @checked
+    def table(self, metric: str = "", models: bool = False) -> pd.DataFrame:
+        """Return a metric with a row per cell of the test grid and a column per predictor: the model, and references.
+
+        Without a ``metric`` it is the task's headline; with ``models`` the references are left out. Raises
+        ``UnknownName`` with the metrics that there are.
+        """
+        return wide([self.grid], metric or self._task.headline, models)
+
     @cached_property
     def history(self) -> pd.DataFrame:
         """The rows of the training: step, loss, length, rate, and the numbers that the normalizer learned."""
@@ -234,9 +243,26 @@ class Runs(Sequence[Run]):
         """All cells of all seeds under one another."""
         return Grid.join([run.grid for run in self._runs])
 
+    @checked
+    def table(self, metric: str = "", models: bool = False) -> pd.DataFrame:
+        """Return the mean over the seeds of a metric, a row per cell and a column per predictor (``Run.table``)."""
+        return wide([run.grid for run in self._runs], metric or tasks.build(self._runs[0].task).headline, models)
+
     def __repr__(self) -> str:
         return "\n".join(map(repr, self._runs)) or "<no runs>"
 
     def _repr_html_(self) -> str:
         rows = [[f"{run.attn}, seed {run.seed}", f"{run.error:.3g}", str(run.folder)] for run in self._runs]
         return show.table(["run", "error in training conditions", "folder"], rows)
+
+
+def wide(grids: Sequence[Grid], metric: str, models: bool) -> pd.DataFrame:
+    """Return the mean of a metric over grids, cells down and predictors across; ``UnknownName`` if there is no such."""
+    frame = pd.concat([grid.frame for grid in grids])
+    if metric not in set(frame["metric"]):
+        raise UnknownName("metric of the grid", metric, list(dict.fromkeys(frame["metric"])))
+    frame = frame[frame["metric"] == metric]
+    if models:
+        frame = frame[~frame["attn"].str.startswith(summary.REFERENCE)]
+    order = list(dict.fromkeys(frame["attn"]))
+    return frame.pivot_table(index=grids[0].axes, columns="attn", values="value", aggfunc="mean")[order]

@@ -36,7 +36,7 @@ REFERENCES = {
     "boosted-trees": "boosted trees of the examples so far",
     "discrete-mmse": "the best answer where the functions of training are known",
     "bayes": "the best answer to prompts of training",
-    "clip": "right answers cut at the largest of training",
+    "clip": "exact answers, clipped to the training range",
     "greatest": "the greatest number",
     "first-binding": "the first value of the key",
     "sign-of-largest": "sign of the largest number",

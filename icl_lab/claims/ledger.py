@@ -58,8 +58,8 @@ MARKS = "†: may be a chance find (false discovery rate above 5 %). °: small s
 RATES = {"": "", "shared": "shared rate", "own": "own rates", "different": "rates differ"}
 SAID_ONCE = re.compile(" than printed|printed effect |( by)? the margin")  # of a size, where ``LEGEND`` explains it
 LEGEND = (
-    "Ours is left over right as the claim names them (a ratio, or a difference of rates and losses) with its "
-    "interval. *Below*, *above*: the side of no difference on which the interval lies; neither word: inconclusive. "
+    "Ours: a ratio, or a difference of rates and losses, with its interval; below 1 (0) favours the first named. "
+    "*Below*, *above*: the side of no difference on which the interval lies; neither word: inconclusive. "
     "*As printed*, *smaller*, *larger*, *excluded*: against the printed effect. *Within*, *beyond*, *not below*, "
     "*not above*: against 1.25, as a difference 0.05, or the number that follows. A second interval takes seeds as "
     f"unpaired (or paired) and decides nothing. {MARKS} …: begins as the claim above."
@@ -267,7 +267,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> list[str]:
         """Limits: why nothing is judged, models that have not learned, seeds left out or passed over."""
-        before = f"{span(self.left_out)} suggested it or came before it, left out" if self.left_out else ""
+        before = f"{span(self.left_out)} predate the claim; excluded" if self.left_out else ""
         if math.isnan(self.effect):
             return [each for each in (self.note, before) if each]
         skipped = f"nothing to judge in {span(self.skipped)}" if self.skipped else ""
@@ -284,12 +284,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         if not self.judged or self.decided:
             return ""
         if self.more is not None:
-            cost = "" if math.isnan(self.hours) else f", {self.more * self.hours:.2g} h of one core"
+            cost = "" if math.isnan(self.hours) else f", {_time(self.more * self.hours)} on one core"
             return f"about {_seeds(self.more)}{cost}"
         if self.more_prompts is not None:
             return f"more test prompts, then about {self.more_prompts} seeds"
-        perhaps = f", or with a chance of {self.chance:.0%} fewer" if self.chance >= LIKELY else ""
-        return f"more than {max(sequential.SPENT)} seeds{perhaps}"
+        return f"{'probably ' * (self.chance >= LIKELY)}more than {max(sequential.SPENT)} seeds"
 
 
 COLUMNS = {field.name: field for field in msgspec.structs.fields(Finding)}
@@ -297,6 +296,10 @@ COLUMNS = {field.name: field for field in msgspec.structs.fields(Finding)}
 
 def _seeds(count: int) -> str:
     return f"{count} more seed{'s' * (count > 1)}"
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.2g} h" if hours >= 1 else f"{max(1, round(60 * hours))} min"
 
 
 def span(seeds: Sequence[int]) -> str:

@@ -33,7 +33,7 @@ AXIS = (
     "Ratios by their logarithm"
 )
 READING = (
-    "Left over right, as the claim names them: a ratio where errors span decades, else a difference; below is less "
+    "A ratio where errors span decades, else a difference, of the first named to the second: below is less "
     "error on the left. Direction: the side on which the whole interval lies. Size: against the printed effect, or "
     "against the margin of no difference where none is printed. Intervals hold at 95 % however often seeds are added. "
     "Not learned: a side errs in training conditions at least a quarter as much as an answer that reads no example."

@@ -195,7 +195,7 @@ def _claims_section(made: Experiment, found: Sequence[Finding], preset: str) -> 
         rows.append(Row([claim.statement, claim.where, theirs, ours, each.verdict, each.outlook]))
     head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
     note = (
-        "Left over right, as the claim names them, over the training seeds that both have: below (a ratio below 1, a "
+        "The first named to the second, over the training seeds that both have: below (a ratio below 1, a "
         "difference below 0) is less error on the left. Each interval is one of the cells that the claim names, and "
         "holds at every look while seeds are added, so that it is wider than one of 95 %. How verdicts are made: "
         "docs/findings.md."

@@ -9,25 +9,32 @@ from icl_lab.base.registry import Choice
 from icl_lab.execute.progress import counted
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
+from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import attention_words, bound_words, unlearned
 
+NEWEST = 20  # specifications that are listed unless all are asked for
 
-def listing(store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = silent) -> Iterator[str]:
+
+def listing(
+    store: Store, say: Callable[[str], object], long: bool = False, tick: Tick = silent, *, whole: bool = True
+) -> Iterator[str]:
     """Yield the lines for ``list runs``: specifications of one preset differ in the end of the line.
 
-    ``say`` reports folders that cannot be read. With ``long`` a line per seed follows: the bound of its answers, the
-    statistics of attention at the last step, and whether it has learned nothing.
+    Unless ``whole``, the newest 20. ``say`` reports folders that cannot be read. With ``long`` a line per seed follows:
+    the bound of its answers, the statistics of attention at the last step, and whether it has learned nothing.
     """
     found: dict[str, list[Run]] = {}
     for run in store.runs(say):
         found.setdefault(str(run.folder.parent), []).append(run)
-    for runs in counted(list(found.values()), "reading runs", tick):
+    shown = list(found.values()) if whole else sorted(found.values(), key=_written, reverse=True)[:NEWEST]
+    wide = [max((len(pick(runs[0].spec)) for runs in shown), default=0) for pick in (_task, _attn)]
+    for runs in counted(shown, "reading runs", tick):
         spec, states = runs[0].spec, dict[str, list[int]]()
         for run in sorted(runs, key=lambda run: run.seed):
             states.setdefault(state(run), []).append(run.seed)
         told = "; ".join(f"{_list(seeds)} {word}" for word, seeds in states.items())
-        what = f"{spec.task:24} {spec.attn:24} {runs[0].folder.parent.name:16} {told}"
+        what = f"{spec.task:{wide[0]}}  {spec.attn:{wide[1]}}  {runs[0].folder.parent.name:16}  {told}"
         # The preset of a user's images is known once they are opened, and a listing opens none.
         closed = "folder" in dict(Choice.parse(spec.task).options)
         differs = f"(from {spec.preset}: not known with its images unopened)" if closed else " ".join(differences(spec))
@@ -35,6 +42,19 @@ def listing(store: Store, say: Callable[[str], object], long: bool = False, tick
         for run in sorted(runs, key=lambda run: run.seed) if long else ():
             words = bound_words(run), attention_words(run), unlearned_words(run)
             yield f"    seed {run.seed}: {'; '.join(filter(None, words))}"
+
+
+def _task(spec: RunSpec) -> str:
+    return spec.task
+
+
+def _attn(spec: RunSpec) -> str:
+    return spec.attn
+
+
+def _written(runs: list[Run]) -> float:
+    """Time at which the newest of these runs was written; 0 of the repository's."""
+    return max((run.folder.stat().st_mtime for run in runs if run.folder.exists()), default=0.0)
 
 
 def unlearned_words(run: Run) -> str:

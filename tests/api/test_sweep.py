@@ -305,3 +305,16 @@ def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, m
     assert list(icl.list_runs(where=quiet(elsewhere))["evidence"]) == [True]
     with pytest.raises(TypeError):  # it would be trained
         swept(results=elsewhere, evidence=False)
+
+
+@pytest.mark.slow
+def test_a_table_has_cells_down_and_predictors_across(swept):
+    run = swept()
+    table = run.table()
+    cell = run.grid.where(metric="mse-code").frame.iloc[0]
+    assert table.loc[tuple(cell[axis] for axis in run.grid.axes), cell["attn"]] == cell["value"]
+    assert list(run.table(models=True).columns) == ["ssa"]
+    both = icl.Runs([run, run]).table("mse-code", models=True)
+    assert both.equals(run.table(models=True))
+    with pytest.raises(LabError, match="metric of the grid is called 'mse'"):
+        run.table("mse")

@@ -630,9 +630,9 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
     assert (told.size, told.seeds, told.left_out) == (EffectSize.WITHIN, (1, 3, 4), (0, 2))
-    assert "seeds 0, 2 suggested it or came before it, left out" in told.words
+    assert "seeds 0, 2 predate the claim; excluded" in told.words
     alone = judged(0, 2)
-    assert (alone.state, alone.words) == (State.NOT_RUN, "seeds 0, 2 suggested it or came before it, left out")
+    assert (alone.state, alone.words) == (State.NOT_RUN, "seeds 0, 2 predate the claim; excluded")
     elsewhere = judged(0, 1, 2, 3, 4, preset="lite2")
     assert (elsewhere.seeds, elsewhere.left_out) == ((0, 1, 2, 3, 4), ())
 

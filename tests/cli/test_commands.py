@@ -1,6 +1,7 @@
 """The command line as a user meets it: output, exit codes, one clear line for every slip."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -279,6 +280,8 @@ def test_list_runs_and_doctor(run, tmp_path):
     assert code == 0
     assert "finished" in out
     assert "ssa" in out
+    code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"), "--all")
+    assert "finished" in out
     code, out, _ = run("doctor")
     assert code == 0
     assert "torch" in out
@@ -589,3 +592,32 @@ def test_one_seed_is_asked_for_by_its_number(run, tmp_path):
     code, _, err = run(*words, "--seed", "4", "--seeds", "2")
     assert code == 2
     assert "--seeds 2 are the seeds 0 to 1, and --seed 4 is one" in err
+
+
+def test_the_newest_runs_are_listed_and_all_on_demand(tmp_path):
+    from icl_lab.cli import runs
+    from icl_lab.runs.spec import resolve
+    from icl_lab.runs.store import Store
+
+    store = Store(tmp_path / "results")
+    for number in range(23):
+        made = store.run(resolve("linear", "ssa", "smoke", [f"train.steps={number + 1}"]), 0)
+        made.begin()
+        os.utime(made.folder, (number, number))
+    shown = list(runs.listing(store, print, whole=False))
+    assert [line.split("train.steps=")[1] for line in shown] == [str(steps) for steps in range(23, 3, -1)]
+    assert len(list(runs.listing(store, print))) == 23
+
+
+@pytest.mark.slow
+def test_a_comparison_at_one_cell_has_its_own_interval(run, tmp_path):
+    words = ["compare", *sweep()[1:], "--attn", "softmax", "--seeds", "2"]
+    code, out, _ = run(*words, "--at", "sigma_f=2")
+    assert code == 0
+    study = out.split("At sigma_f=2:")[1].splitlines()[2:6]
+    assert study[0] == "| normalizer | error | ratio to softmax |"
+    assert re.match(r"\| `ssa` \| [\d.]+ \| [\d.]+ \[[\d.e-]+, [\d.e+]+\] \|", study[2]) or "ssa" in study[3]
+    code, _, err = run(*words, "--at", "sigma_f=3.5")
+    assert code == 2
+    assert "no cell of the test grid has sigma_f=3.5; tested: " in err
+    assert run(*words, "--at", "sigma_f")[0] == 2

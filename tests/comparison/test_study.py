@@ -215,7 +215,6 @@ def test_a_name_that_begins_like_a_formula_is_text_in_the_csv():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: study({"softmax": square}), "at least two"),
         (lambda: study({"ssa": square, "ssmax": square}), "'softmax' is not among ssa, ssmax"),
         (
             lambda: compare(study({"softmax": square, "ssa": lambda s, k: math.nan if (s, k) == (4, 1) else 1.0})),

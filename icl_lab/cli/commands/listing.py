@@ -22,8 +22,9 @@ LINE = 110  # characters
 @read_option
 @experiments_option
 @click.option("--long", is_flag=True, help="With runs: the bound on each model's answers, and which have not learned.")
+@click.option("--all", "whole", is_flag=True, help="All runs, not the newest 20 specifications alone.")
 @gathered
-def list_(what: str | None, long: bool, where: Where) -> None:
+def list_(what: str | None, long: bool, whole: bool, where: Where) -> None:
     """List tasks, normalizers, positions, presets, runs or experiments; without one, all names."""
     place = experiment.place(Path(where.experiments))
     if what is None:
@@ -39,8 +40,11 @@ def list_(what: str | None, long: bool, where: Where) -> None:
         return
 
     if what == "runs":
-        for line in runs.listing(where.store(), say, long, where.reporter.tick):
+        lines = list(runs.listing(where.store(), say, long, where.reporter.tick, whole=whole))
+        for line in lines:
             out(line)
+        if not whole and sum(not line.startswith(" ") for line in lines) == runs.NEWEST:
+            out(f"next: {then('list', {'what': ['runs'], '--all': ['True']})}   (these are the newest {runs.NEWEST})")
         return
     for line in catalogue.listing(what):
         out(line)

@@ -74,7 +74,7 @@ function agreement() { // how far the page's own numbers of its own prompt are f
 function unfold() {
   const { took, apart } = agreement(), count = models.reduce((sum, { size }) => sum + size, 0);
   $("live-about").textContent = `The page holds the ${models.length > 1 ? "models" : "model"} (${count.toLocaleString("en")} numbers). `
-    + `Unchanged it shows the stored weights; its own are ${apart > 1e-4 ? "as far as" : "within"} ${short(apart)} of them, as a share of the largest, and took ${took < 1 ? "less than 1" : Math.round(took)} ms.`
+    + `Unchanged it shows the stored weights; recomputed weights agree to ${short(apart)} of the largest, in ${took < 1 ? "less than 1" : Math.round(took)} ms.`
     + (live.editable ? "" : " The tokens of this task are no single numbers: normalizers and heads can be changed, the prompt cannot.");
   // Without another prompt there is no attention of it to put in.
   for (const part of [$("live-tokens"), $("live-editing"), $("live-keep"), $("live-calm").parentElement]) part.hidden = !live.editable;
