@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from icl_lab.base.grid import Grid as Grid
     from icl_lab.execute.where import Where as Where
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each public name is defined: imported when it is asked for, so that ``import icl_lab`` stays quick.
 _PLACES = {

@@ -192,7 +192,7 @@ def _claims_section(made: Experiment, found: Sequence[Finding], preset: str) -> 
     for claim, each in zip(made.claims, found, strict=True):
         ours = "; ".join(filter(None, (each.words, each.confidence_words)))
         theirs = each.printed_words or claim.published
-        rows.append(Row([claim.statement, claim.where, theirs, ours, each.verdict, each.outlook]))
+        rows.append(Row([claim.statement, claim.where, theirs, ours, each.marked, each.outlook]))
     head = ["claim", "where", "printed", f"ours, at {preset}", "verdict at this scale", "what would decide it"]
     note = (
         "The first named to the second, over the training seeds that both have: below (a ratio below 1, a "

@@ -51,7 +51,7 @@ def _look_until(experiment: UntilDecided, where: Where, budget: float) -> None:
             changes: dict[str, list[str]] = {}
             break
         for finding in decided:
-            say(f"{finding.claim}: {finding.verdict}")
+            say(f"{finding.claim}: {finding.marked}")
         say(experiment.summary())
     else:  # its tables and figures
         seeds = max((len(finding.seeds) for finding in experiment.findings), default=0)
