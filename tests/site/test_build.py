@@ -197,6 +197,16 @@ def test_a_side_compared_with_itself_is_told_by_cells():
     assert same.relation == "softmax at training conditions below softmax at sigma_f 4, 5"
 
 
+def test_the_first_page_has_readmes_findings_and_picture(site):
+    text = " ".join(" ".join(Page(site["index.html"]).text).split())
+    (bullet,) = re.findall(
+        r"(?m)^\* \*\*SSA far from training\.\*\* (.*?)\(", (BOUNDARY.parents[1] / "README.md").read_text()
+    )
+    assert " ".join(bullet.split())[:60] in text
+    assert site["pictures/error-over-sigma.png"].exists()
+    assert "cites" not in text
+
+
 def test_the_boundary_is_a_page_with_its_picture(site):
     page = Page(site["boundary.html"])
     assert "boundary.html" in Page(site["index.html"]).links()

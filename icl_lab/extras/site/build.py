@@ -1,5 +1,6 @@
 """The whole site: every page and file by its path. Nothing is written here."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from icl_lab.runs.store import Store
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"))
 BOUNDARY = Path(icl_lab.__file__).parents[1] / "docs" / "boundary.md"  # not there where only the package is installed
+README = BOUNDARY.parents[1] / "README.md"
 LEAGUE = "league-"
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
 ENV = ("device", "threads", "seconds", "commit")  # keys of a run's environment that are shown
@@ -95,7 +97,7 @@ class Stock:
 
 def build(stock: Stock, tick: Tick = silent) -> Site:
     """Return the site."""
-    boundary = BOUNDARY.read_text() if BOUNDARY.exists() else ""
+    boundary, front = BOUNDARY.read_text() if BOUNDARY.exists() else "", readme_findings()
     shown = [*PAGES, *([("boundary.html", "The boundary")] if boundary else [])]
     common = {"pages": shown, "origin": environment.origin()}
     site: Site = dict(_assets())
@@ -112,8 +114,10 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         claims=stock.claims,
         leagues=_leagues(stock.studies),
         boundary=document.title(boundary),
+        front=document.html(front) if front else "",
         **common,
     )
+    site |= {name: BOUNDARY.parent / name for name in document.pictures(front)}
     site["findings.html"] = pages.render(
         "findings.html",
         root="",
@@ -135,6 +139,13 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
     for spec in counted(stock.specifications, "drawing pages", tick):
         site |= _specification(spec, stock, common)
     return site
+
+
+def readme_findings() -> str:
+    """Return the picture of README and its findings in plain sentences; empty where there is no README."""
+    text = README.read_text(encoding="utf-8") if README.exists() else ""
+    found = re.search(r"(?s)\n(!\[.*?)\nRatio, or difference", text)
+    return "\n" + found[1].replace("](docs/", "](") if found else ""
 
 
 def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:

@@ -135,11 +135,6 @@ class Claims:
     explained: str = field(default=ledger.EXPLAINED, repr=False)
 
     @property
-    def summary(self) -> str:
-        """Count of the verdicts among those shown first."""
-        return ledger.tally(each.found for each in self.first)
-
-    @property
     def tally(self) -> str:
         """Count of the verdicts over all scales, those of theory apart."""
         empirical = [each.found for each in self.all if not each.found.theory]
