@@ -182,7 +182,7 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     tell_files(made.folder, made.files, "report.html")
 
 
-def _tell_cell(made: icl.Study, cell: "Mapping[str, float]", baseline: str) -> None:
+def _tell_cell(made: "icl.Study", cell: "Mapping[str, float]", baseline: str) -> None:
     said = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
     kind = "ratio" if made.numbers.scale == "log-ratio" else "difference"
     rows = [
