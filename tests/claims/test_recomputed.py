@@ -43,16 +43,30 @@ def references():
 
 
 def printed():
-    """Rows of the tables of README and findings: experiment, claim, preset, effect, low, high, the other pairing."""
+    """Claims that README and findings show or cite: experiment, statement, preset -> the interval as it is printed.
+
+    Of a claim that a paragraph cites it is that of the record, which the paragraph rounds.
+    """
     rows = {}
     for page in ("README.md", "results/findings.md"):
-        for line in (ROOT / page).read_text().splitlines():
+        text = (ROOT / page).read_text()
+        for line in text.splitlines():
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             if line.startswith("| ") and len(cells) == 7 and "experiments/" in cells[6]:
                 name = re.search(r"experiments/([\w-]+)\.toml", cells[6])[1]
                 preset = re.match(r"`(\w+)`", cells[5])[1]
                 rows[name, cells[0], preset] = cells[2]
+        for name, statement, preset in re.findall(r"<!-- cites ([^|]+?) \| ([^|]+?) \| ([^|]+?) \|", text):
+            row = RECORD[name, statement, preset]
+            if row["state"] == "judged":
+                rows.setdefault((name, statement, preset), _recorded(row))
     return rows
+
+
+def _recorded(row):
+    shown = [float(row[name]) for name in ("effect", "low", "high")]
+    effect, low, high = np.exp(shown) if row["scale"] == "log-ratio" else shown
+    return f"{effect:.6g} [{low:.6g}, {high:.6g}]"
 
 
 RECORD = {

@@ -13,6 +13,7 @@ from icl_lab.claims import cost, judge, ledger, record
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.quantities import claimed
+from icl_lab.comparison import rates
 from icl_lab.comparison.verdict import State
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
@@ -109,6 +110,15 @@ def test_the_cells_that_claims_read_are_those_that_they_name(repository):
     cells = found[(made.spec(made.variant("ssa"), "nano").hash, "")]
     assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
     assert {(cell["sigma_x"], cell["length"]) for cell in cells} == {(1, 40)}
+
+
+@pytest.mark.slow
+def test_cells_of_experiments_at_own_rates_are_those_of_tuned_runs(repository):
+    made = experiments.load("table1-own-rates", EXPERIMENTS)
+    tuned = rates.own(made.spec(made.variant("ssa"), "nano"), repository)
+    assert tuned.train.rate == 0.02
+    cells = claimed(EXPERIMENTS, ["nano"], repository)[(tuned.hash, "")]
+    assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
 
 
 def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp_path):

@@ -89,7 +89,8 @@ def add(
         run for run in store.runs(say) if run.finished or archiving.tests_held_model(run, archive.run(run.key))
     ]
     # All are read and checked before the first is taken in.
-    found, cells = {}, claimed(experiments_folder(experiments), {run.spec.preset for run in runs}, store)
+    known = Store(results, archive)  # with the learning-rate curves of experiments at own rates
+    found, cells = {}, claimed(experiments_folder(experiments), {run.spec.preset for run in runs}, known)
     for run in counted(runs, "reading runs"):
         held = None if replace and run.finished else archive.run(run.key)
         found[run.key] = archiving.run_files(
