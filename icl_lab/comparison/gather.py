@@ -71,7 +71,7 @@ def publish(
 ) -> tuple[str, list[str]]:
     """Write table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    ``tick`` is called with the progress, and ``show`` with the main table before figures are drawn: those take longest.
+    ``tick`` is called with the progress, and ``show`` with the text (without ``sections``, its main table) before figures are drawn: those take longest.
     Returns the table as text and the names of the files.
     """
     from icl_lab.comparison import page
@@ -79,6 +79,7 @@ def publish(
     from icl_lab.runs import environment, study_folder
 
     runs = [run for seeds in groups.values() for run in seeds]
+    claims = bool(sections)
     sections = [*sections, *page.divergences(groups), *page.tuning(study)]
     spec, command, title = runs[0].spec, made.command, str(made.options.get("title", ""))
     facts = page.facts_of(groups)
@@ -86,7 +87,7 @@ def publish(
     steps, stage = len(drawn) + 2, "writing the comparison"
     tick(stage, 0, steps, "table")
     text = page.markdown(study, spec, command, sections, title)
-    show(page.brief(study, spec))
+    show(text if claims else page.brief(study, spec))
     origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
     pngs = dict[str, bytes]()

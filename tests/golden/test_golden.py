@@ -89,8 +89,8 @@ def test_the_record_of_claims_is_that_of_what_is_stored(repository):
     assert {name for name, _ in rows} == {name for name, each in made.items() if each.claims} - untuned
     assert {made[name].rates for name in untuned} <= {"own"}
     for (name, preset), there in rows.items():
-        made, _ = experiments.fitting(experiments.load(name, EXPERIMENTS), preset)
-        assert judge.current(name, made, repository, preset, there), (name, preset)
+        fits, _ = experiments.fitting(made[name], preset, curves=repository)
+        assert judge.current(name, fits, repository, preset, there), (name, preset)
 
 
 @pytest.mark.slow
