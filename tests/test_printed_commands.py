@@ -28,13 +28,11 @@ DRY = "ARGS=--dry-run"
 # Commands that train, at the preset for a first look; those that take longer even so, rehearsed.
 INSTEAD = {
     "make sweep TASK=linear ATTN=ssa": "PRESET=smoke",
-    "PYTHON=python make sweep": "PRESET=smoke",
     'make sweep TASK=linear ATTN=ssa ARGS="--set train.steps=2000 --set model.layers=3"': "PRESET=smoke "
     'ARGS="--dry-run --set train.steps=2000 --set model.layers=3"',
     'make compare TASK=linear ATTN="softmax ssa ssmax" SEEDS=3': f"PRESET=smoke {DRY}",
     'make boundary TASK=linear ATTN="softmax ssa" SEEDS=3': f"PRESET=smoke {DRY}",
     "make experiment NAME=ssa-table1 SEEDS=3": f"PRESET=smoke {DRY}",
-    'make experiment NAME=ssa-table1 ARGS="--until-decided --budget 8h"': 'ARGS="--until-decided --dry-run"',
     "make sweep TASK=text:file=book.txt ATTN=ssmax": f"PRESET=smoke {DRY}",
     "make sweep ATTN=square:c=3": f"PRESET=smoke {DRY}",
     "icl-lab sweep --task linear --attn ssa --dry-run": "--preset smoke",
@@ -57,8 +55,8 @@ def printed(page):
     """Commands of a page, in their order: whole lines of code blocks, and code in the text."""
     text = (ROOT / page).read_text()
     found = []
-    for block, word in re.findall(r"^```\n(.*?)^```|`([^`\n]+)`", text, re.MULTILINE | re.DOTALL):
-        lines = block.splitlines() or [word]
+    for language, block, word in re.findall(r"^```(\w*)\n(.*?)^```|`([^`\n]+)`", text, re.MULTILINE | re.DOTALL):
+        lines = [] if language else block.splitlines() or [word]
         found += [line for line in (re.split(r"\s+#", each)[0].strip() for each in lines) if line.startswith(STARTS)]
     return list(dict.fromkeys(found))
 
