@@ -71,8 +71,8 @@ def publish(
 ) -> tuple[str, list[str]]:
     """Write table, tidy comparison, figures and page, and then the record of the study, which seals them.
 
-    ``tick`` is called with the progress, and ``show`` before figures are drawn, which take longest: with the text, or
-    with its main table where there are no ``sections``.
+    ``tick`` is called with the progress, and ``show`` before figures are drawn, which take longest: with the text, or,
+    without ``sections``, with its main table.
     Returns the table as text and the names of the files.
     """
     from icl_lab.comparison import page

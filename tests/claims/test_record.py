@@ -113,7 +113,7 @@ def test_the_cells_that_claims_read_are_those_that_they_name(repository):
 
 
 @pytest.mark.slow
-def test_cells_of_experiments_at_own_rates_are_those_of_tuned_runs(repository):
+def test_cells_at_own_rates_are_those_of_tuned_runs(repository):
     made = experiments.load("table1-own-rates", EXPERIMENTS)
     tuned = rates.own(made.spec(made.variant("ssa"), "nano"), repository)
     assert tuned.train.rate == 0.02

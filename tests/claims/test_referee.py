@@ -145,7 +145,7 @@ def test_unpaired_is_welchs_test():
     assert made.effect == pytest.approx(paired(a, b).effect)
 
 
-def test_a_side_that_does_not_spread_leaves_the_degrees_of_freedom_of_the_other():
+def test_a_side_without_spread_leaves_the_freedom_of_the_other():
     a, b = [1.0, 1.0, 1.0, 1.0], [2.0, 2.5, 1.5, 1.8]
     assert unpaired(a, b).interval(0.99) == pytest.approx(paired(a, b).interval(0.99))
     assert unpaired([1.0] * 3, [1.0] * 3) == paired([1.0] * 3, [1.0] * 3)
