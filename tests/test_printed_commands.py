@@ -173,7 +173,9 @@ def test_a_list_of_exceptions_names_nothing_that_is_not_printed():
 
 
 def test_experiments_of_the_readme_are_judged_from_the_store(clone):
-    rows = re.findall(r"\| `(\w+)`, (\d+), \w+ rates? \| \[`([\w-]+)`\]\(experiments/", (ROOT / "README.md").read_text())
+    rows = re.findall(
+        r"\| `(\w+)`, (\d+), \w+ rates? \| \[`([\w-]+)`\]\(experiments/", (ROOT / "README.md").read_text()
+    )
     assert len(rows) >= READ
     whole = []
     for preset, seeds, name in rows[-READ:]:

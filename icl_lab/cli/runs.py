@@ -9,7 +9,6 @@ from icl_lab.base.registry import Choice
 from icl_lab.execute.progress import counted
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
-from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import attention_words, bound_words, unlearned
 
@@ -28,7 +27,8 @@ def listing(
     for run in store.runs(say):
         found.setdefault(str(run.folder.parent), []).append(run)
     shown = list(found.values()) if whole else sorted(found.values(), key=_written, reverse=True)[:NEWEST]
-    wide = [max((len(pick(runs[0].spec)) for runs in shown), default=0) for pick in (_task, _attn)]
+    specs = [runs[0].spec for runs in shown]
+    wide = [max(map(len, names), default=0) for names in ([s.task for s in specs], [s.attn for s in specs])]
     for runs in counted(shown, "reading runs", tick):
         spec, states = runs[0].spec, dict[str, list[int]]()
         for run in sorted(runs, key=lambda run: run.seed):
@@ -40,16 +40,16 @@ def listing(
         differs = f"(from {spec.preset}: not known with its images unopened)" if closed else " ".join(differences(spec))
         yield "  ".join([what, *filter(None, [differs])])
         for run in sorted(runs, key=lambda run: run.seed) if long else ():
-            words = bound_words(run), attention_words(run), unlearned_words(run)
+            words = bound_words(run), attention_words(_history(run)), unlearned_words(run)
             yield f"    seed {run.seed}: {'; '.join(filter(None, words))}"
 
 
-def _task(spec: RunSpec) -> str:
-    return spec.task
-
-
-def _attn(spec: RunSpec) -> str:
-    return spec.attn
+def _history(run: Run) -> list[dict[str, float]]:
+    """The history of a run; empty where it has none that can be read, which the listing says of damaged runs."""
+    try:
+        return run.history() if "history.csv" in run.files else []
+    except RunFailed:
+        return []
 
 
 def _written(runs: list[Run]) -> float:

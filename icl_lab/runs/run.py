@@ -14,7 +14,7 @@ in the folder.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -258,14 +258,17 @@ class Run:
         last = self.last_parameters()
         return None if last is None else answer_bound(last, self.spec.model.norm_before_read_out)
 
-    def bound(self) -> float | None:
+    def bound(self, history: Sequence[Mapping[str, float]] | None = None) -> float | None:
         """Return C, the largest over the outputs; infinity without a final norm, None where it is not kept.
 
-        Without the parameters it is what the history logged after the last step, unless a moving average was tested.
+        Without the parameters it is what the history logged after the last step, unless a moving average was tested. A
+        ``history`` that is given is not read again.
         """
         if (known := self.answer_bound()) is not None:
             return float(known[1].max())
-        rows = self.history() if "history.csv" in self.files and not self.spec.train.ema else []
+        if history is None:
+            history = self.history() if "history.csv" in self.files else []
+        rows = [] if self.spec.train.ema else history
         return rows[-1].get("bound") if rows and rows[-1]["step"] == self.spec.train.steps else None
 
     def env(self) -> dict[str, Any]:

@@ -196,11 +196,11 @@ def fixed_axes(grid: Grid, task: Task, here: Mapping[str, float]) -> str:
     return f", {', '.join(others)}" if others else ""
 
 
-def bound_words(run: Run) -> str:
+def bound_words(run: Run, history: Sequence[Mapping[str, float]] | None = None) -> str:
     """The bound that the final norm and the read-out set on a run's answers, in words."""
     try:
         known = run.answer_bound()
-        logged = run.bound() if known is None else None
+        logged = run.bound(history) if known is None else None
     except RunFailed:
         return "damaged (see icl-lab verify)"
     if known is None and logged is not None:
@@ -214,12 +214,9 @@ def bound_words(run: Run) -> str:
     return f"answers bounded by C = {bounds[0]}" if len(bounds) == 1 else f"outputs bounded by C up to {max(bound):.4g}"
 
 
-def attention_words(run: Run) -> str:
-    """Largest score and entropy of attention that a run's history logged last, by layer; empty where it has none."""
-    try:
-        last = run.history()[-1] if "history.csv" in run.files else {}
-    except RunFailed:
-        return ""  # the listing names damaged runs
+def attention_words(history: Sequence[Mapping[str, float]]) -> str:
+    """Largest score and entropy of attention that a history logged last, by layer; empty where it has none."""
+    last = history[-1] if history else {}
     scores, entropies = (
         ", ".join(f"{value:.3g}" for name, value in last.items() if name.startswith(f"{kind}."))
         for kind in ("score", "entropy")

@@ -1,5 +1,6 @@
 """The whole site: every page under its policy, every link to something that is there, every name as text."""
 
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ import pytest
 
 from icl_lab.extras.site import pages
 from icl_lab.extras.site.build import BOUNDARY, Stock, build
+from icl_lab.extras.site.claims import WIDTH, Forest
 from tests.site import made
 
 HOSTILE = ["<script>alert(1)<%script>", '"><img src=x onerror=alert(1)>', "' onclick='alert(1)", "{{ 7*7 }}", "a&amp;b"]
@@ -154,6 +156,8 @@ def test_claims_come_first_with_their_verdicts(store):
         assert "B <b>is</b> less" in " ".join(page.text)
         badges = [found["class"] for tag, found in page.tags if "badge" in found.get("class", "")]
         assert badges == ["badge yes", "badge open"]
+        told = re.findall(r'badge \w+">([^<]+)</span> <span class="direction">([^<]+)<', site[name].decode())
+        assert told == [("as claimed", "below°"), ("open", "inconclusive°")]
     assert "2 claims: 1 as claimed, 1 inconclusive" in " ".join(Page(site["findings.html"]).text)
 
 
@@ -189,6 +193,32 @@ def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
     assert f"../{other.page}" not in Page(site[study]).links()
 
 
+def test_a_forest_plot_has_a_row_per_scale_on_one_axis(store):
+    wide = {"effect": math.log(0.7), "low": -9.0, "high": 0.5, "preset": "lite", "printed": math.log(0.25)}
+    entries = made.claim("A is less", "below"), made.claim("A is less", "inconclusive", **wide)
+    (plot,) = Forest.each(reversed(entries))
+    assert [each.found.preset for each in plot.entries] == ["smoke", "lite"]
+    # Effects 0, 0.7, 0.5 and 0.25, as logarithms, span log 4: so far below the least an interval is cut.
+    low, high = -2 * math.log(4), 0.5
+    for effect in (low, -1.0, 0.0, math.log(0.25), high):
+        assert plot.x(effect) == pytest.approx(8 + (WIDTH - 16) * (effect - low) / (high - low), abs=0.06)
+    assert (plot.x(-9.0), plot.x(9.0)) == (8, WIDTH - 8)
+    assert [(plot.x(math.log(float(words))), words) for _, words in plot.ticks] == plot.ticks
+    assert [words for _, words in plot.ticks] == ["0.1", "0.2", "0.5", "1"]
+    page = build(Stock.of(store, store.root, judge=made.claims(*entries)))[urldefrag(entries[0].page)[0]].decode()
+    table = page.partition('<table class="forest">')[2].partition("</table>")[0]
+    assert [urldefrag(link)[1] for link in re.findall(r'href="([^"]+)"', table)] == [e.anchor for e in plot.entries]
+    assert table.count('class="printed"') == 1
+    assert f'class="reach" d="M8.0 11H{plot.x(0.5)}"' in table.replace("M8 ", "M8.0 ")
+
+
+def test_the_scale_that_decides_most_stands_first(store):
+    wide = {"low": -1.0, "high": 1.0, "preset": "lite"}
+    entries = made.claim("A is less", "inconclusive", **wide), made.claim("A is less", "below", preset="deep2")
+    page = build(Stock.of(store, store.root, judge=made.claims(*entries)))[urldefrag(entries[0].page)[0]].decode()
+    assert re.findall(r">At preset (\w+)<", page) == ["deep2", "lite"]
+
+
 def test_a_side_compared_with_itself_is_told_by_cells():
     entry = made.claim("A is less", "below")
     same = replace(
@@ -206,6 +236,9 @@ def test_the_first_page_has_readmes_findings_and_picture(store):
     assert " ".join(bullet.split())[:60] in text
     assert site["pictures/error-over-sigma.png"].exists()
     assert "cites" not in text
+    assert "Train small GPT-2 models with softmax" in text
+    assert re.search(r'<a href="boundary.html">the\s+boundary</a>', site["index.html"].decode())
+    assert site["index.html"].count(b"<ul>") == 1  # comments between findings part no list
 
 
 def test_the_boundary_is_a_page_with_its_picture(site):
@@ -250,9 +283,9 @@ def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     (folder / "study.json").write_text("{}")
     grid = store.run(made.spec_of("ssa"), 1).folder / "grid.csv"
     grid.write_bytes(grid.read_bytes() + b"x")
-    page = Page(made.site(store)["index.html"])
-    rows = [found for tag, found in page.tags if tag == "tr" and found.get("class") == "damaged"]
-    assert sorted(row["data-kind"] for row in rows) == ["run", "study"]
-    text = " ".join(page.text)
+    index = made.site(store)["index.html"]
+    rows = re.findall(r'(?s)<tr[^>]*class="damaged".*?data-c="kind">(\w+)<', index.decode())
+    assert sorted(rows) == ["run", "study"]
+    text = " ".join(Page(index).text)
     assert "grid.csv is damaged or edited" in text
     assert "study.json" in text

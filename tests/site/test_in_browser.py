@@ -67,7 +67,17 @@ def shown(tab):
     )
 
 
-PAGES = ["index.html", "findings.html", "boundary.html", "run", "hostile", "damaged", "study", "experiment"]
+PAGES = [
+    "index.html",
+    "findings.html",
+    "overlay.html",
+    "boundary.html",
+    "run",
+    "hostile",
+    "damaged",
+    "study",
+    "experiment",
+]
 
 
 @pytest.mark.slow
@@ -238,9 +248,37 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
 @pytest.mark.slow
 def test_verdicts_can_be_filtered(opened):
     tab, _, _ = opened("findings.html")
-    tab.select_option("#verdict", "below")
+    tab.select_option("#verdict", "as claimed")
     assert tab.inner_text("#count") == "1 of 2 claims"
-    assert tab.locator(".findings li:visible").count() == 1
+    assert tab.locator(".findings li:visible .claim").all_inner_texts() == ["SSA errs less"]
+
+
+@pytest.mark.slow
+def test_ticked_runs_are_drawn_on_one_chart(opened):
+    tab, _, complaints = opened("index.html#kind=run&task=linear")
+    assert tab.is_disabled("#overlay")
+    for name in ("softmax", "ssa"):
+        tab.check(f"#list tbody tr:not([hidden]) input[aria-label='Overlay {name}']")
+    tab.click("#overlay")
+    tab.wait_for_selector("#curve canvas")
+    tab.click("#curve summary")
+    table = "#curve details tbody tr, #curve details thead tr"
+    rows = tab.eval_on_selector_all(table, "all => all.map(row => [...row.cells].map(cell => cell.textContent))")
+    assert [cell.split(",")[0] for cell in rows[0][1:]] == ["softmax", "ssa"]
+    # Errors are products of the axes, times the luck of a seed: 40, 44 and 38 of softmax, half of that of SSA.
+    assert rows[1] == ["1", "40.67 [38, 44]", "20.33 [19, 22]"]
+    assert tab.locator("#losses canvas").count() == 1
+    assert tab.locator("#runs a").count() == 2
+    assert complaints == []
+
+
+@pytest.mark.slow
+def test_an_overlay_of_unknown_or_too_many_runs_says_so(opened):
+    for asked, said in (("run=nowhere", "1 of these runs is not in this site"), ("run=../../x", "Tick runs in")):
+        tab, _, _ = opened(f"overlay.html#{asked}")
+        tab.wait_for_function("said => document.getElementById('said').textContent.includes(said)", arg=said)
+    tab, _, _ = opened("overlay.html#" + "&".join(f"run=a{i}" for i in range(9)))
+    assert "At most 8 runs fit one chart; 9 are asked for." in tab.inner_text("#said")
 
 
 @pytest.mark.slow

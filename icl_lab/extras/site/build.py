@@ -1,7 +1,7 @@
 """The whole site: every page and file by its path. Nothing is written here."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +13,9 @@ import icl_lab
 from icl_lab import tasks
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.claims import ledger
 from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
-from icl_lab.extras.site.claims import ClaimEntry, Claims
+from icl_lab.extras.site.claims import HEIGHT, WIDTH, ClaimEntry, Claims, Forest
 from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.specifications import Grids, Specification
 from icl_lab.extras.site.studies import MOST_ROWS, StudyPage
@@ -22,7 +23,7 @@ from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
-PAGES = (("index.html", "Overview"), ("findings.html", "Claims"))
+PAGES = (("index.html", "Overview"), ("findings.html", "Claims"), ("overlay.html", "Overlay"))
 BOUNDARY = Path(icl_lab.__file__).parents[1] / "docs" / "boundary.md"  # not there where only the package is installed
 README = BOUNDARY.parents[1] / "README.md"
 LEAGUE = "league-"
@@ -123,9 +124,11 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         root="",
         here="findings.html",
         claims=stock.claims,
-        verdicts=sorted({each.found.outcome for each in stock.claims.all}),
+        verdicts=sorted({each.badge for each in stock.claims.all}),
+        tally=ledger.tally,
         **common,
     )
+    site["overlay.html"] = pages.render("overlay.html", root="", here="overlay.html", **common)
     if boundary:
         text = document.html(boundary)
         site["boundary.html"] = pages.render(
@@ -142,10 +145,10 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
 
 
 def readme_findings() -> str:
-    """Return the picture of README and its findings in plain sentences; empty where there is no README."""
+    """Return README's first sentence, its picture and its findings; empty where there is no README."""
     text = README.read_text(encoding="utf-8") if README.exists() else ""
-    found = re.search(r"(?s)\n(!\[.*?)\nRatio, or difference", text)
-    return "\n" + found[1].replace("](docs/", "](") if found else ""
+    found = re.search(r"(?s)\n\n([^\n]+).*?\n(!\[.*?)\nRatio, or difference", text)
+    return f"\n{found[1]}\n\n{found[2]}".replace("](docs/", "](") if found else ""
 
 
 def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
@@ -163,13 +166,19 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: 
     for entry in entries:
         by_preset.setdefault(entry.found.preset, []).append(entry)
     beside = [study for study in stock.studies if study.asked[0] == name]
+    # The scale at which most claims are decided stands first.
+    strongest = Counter(each.preset for each in ledger.strongest(entry.found for entry in entries))
+    scales = sorted(by_preset.items(), key=lambda each: -strongest[each[0]])
     page = pages.render(
         "experiment.html",
         root="../",
         here="",
         name=name,
         made=entries[0].made,
-        scales=[(preset, here, compared.get(preset)) for preset, here in by_preset.items()],
+        forests=Forest.each(entries),
+        width=WIDTH,
+        height=HEIGHT,
+        scales=[(preset, here, compared.get(preset)) for preset, here in scales],
         known=stock.by_hash,
         study_of={study.place.rpartition("/")[2]: study for study in beside},
         beside=beside,

@@ -5,9 +5,12 @@ Findings on the repository's runs are read from ``results/claims.csv``; others a
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+
+from matplotlib import ticker
 
 from icl_lab.base.errors import LabError
 from icl_lab.base.grid import Grid
@@ -25,6 +28,8 @@ from icl_lab.extras.site.specifications import Grids
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
+BADGES = {"yes": "as claimed", "no": "against", "same": "no difference", "open": "open"}
+WIDTH, HEIGHT = 320, 22  # of a row of a forest plot
 FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
 
@@ -59,6 +64,11 @@ class ClaimEntry:
         if self.found.agrees is not None:
             return "yes" if self.found.agrees else "no"
         return "same" if self.found.decided else "open"
+
+    @property
+    def badge(self) -> str:
+        """The verdict on what is claimed, or why nothing is judged."""
+        return BADGES[self.tone] if self.found.judged else self.found.outcome
 
     @property
     def effect(self) -> str:
@@ -124,6 +134,48 @@ def at(side: Quantity) -> str:
 
 
 @dataclass(frozen=True)
+class Forest:
+    """Forest plot of a claim: the effect with its interval at each scale, smallest first, on one axis."""
+
+    entries: Sequence[ClaimEntry]
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """Both ends of the axis: all effects, and of wide intervals as much again as effects span."""
+        found = [each.found for each in self.entries]
+        inner = [0.0, *(v for each in found for v in (each.effect, each.printed) if math.isfinite(v))]
+        span = max(max(inner) - min(inner), max(abs(value) for value in inner), 0.05)
+        low = min([*inner, *(each.low for each in found if not math.isnan(each.low))])
+        high = max([*inner, *(each.high for each in found if not math.isnan(each.high))])
+        return max(low, min(inner) - span), min(high, max(inner) + span)
+
+    def x(self, effect: float) -> float:
+        """Return the place of an effect in the row, within both ends."""
+        low, high = self._ends
+        return round(8 + (WIDTH - 16) * (min(max(effect, low), high) - low) / (high - low), 1)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Marks of the axis: place and number."""
+        found = self.entries[0].found
+        low, high = map(found.shown, self._ends)
+        logs = (ticker.LogLocator(subs=(1, 2, 5)), ticker.LogLocator()) if found.ratio else ()
+        for locator in (*logs, ticker.MaxNLocator(4)):
+            values = [float(f"{value:.6g}") for value in locator.tick_values(low, high) if low <= value <= high]
+            if len(values) in (3, 4, 5):
+                break
+        return [(self.x(math.log(value) if found.ratio else value), f"{value:g}") for value in values]
+
+    @classmethod
+    def each(cls, entries: Iterable[ClaimEntry]) -> "list[Forest]":
+        """Return one for each claim that has an interval at any scale."""
+        found = dict[str, list[ClaimEntry]]()
+        for entry in sorted(entries, key=lambda entry: list(PRESETS).index(entry.found.preset)):
+            found.setdefault(entry.found.claim, []).append(entry)
+        return [cls(scales) for scales in found.values() if any(each.interval for each in scales)]
+
+
+@dataclass(frozen=True)
 class Claims:
     """The claims that rest on something, those to begin with, comparisons of all variants, and why there are none."""
 
@@ -142,11 +194,13 @@ class Claims:
         return f"Over all scales {ledger.tally(empirical)}" + f". Beside them {theory} of theory" * bool(theory)
 
     def by(self, what: str) -> dict[str, list[ClaimEntry]]:
-        """Return the claims by their ``experiment``, or by the ``paper`` that makes them."""
-        found: dict[str, list[ClaimEntry]] = {}
+        """Return the claims by their ``experiment``, or by the ``paper`` that makes them, in the order of PAPERS."""
+        titles = {name: paper.title for name, paper in ledger.PAPERS.items()} | {"": ledger.OURS}
+        found: dict[str, list[ClaimEntry]] = {title: [] for title in titles.values()} if what == "paper" else {}
         for each in self.all:
-            found.setdefault(each.made.paper if what == "paper" else each.found.experiment, []).append(each)
-        return found
+            paper = titles[ledger.paper_of(each.made.paper)]
+            found.setdefault(paper if what == "paper" else each.found.experiment, []).append(each)
+        return {name: entries for name, entries in found.items() if entries}
 
 
 class _Read(Finished):

@@ -10,6 +10,7 @@ from icl_lab.base import markdown as md
 BLOCK = re.compile(r"\n\s*\n")
 LIST = re.compile(r"(?m)^(?:[*-]|\d+\.) ")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
+PAGES = {"boundary.md": "boundary.html"}  # of docs/ that are pages of the site
 SPAN = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)]+)\)")
 
 
@@ -25,7 +26,7 @@ def pictures(text: str) -> list[str]:
 
 def html(text: str) -> Markup:
     """Return a page below its first heading: headings, paragraphs, lists, tables, pictures and blocks of code."""
-    _, _, rest = re.sub(r"(?s)<!--.*?-->\n?", "\n", text).partition("\n")
+    _, _, rest = re.sub(r"(?s)\n[ ]*<!--.*?-->", "", text).partition("\n")
     made = []
     # Blocks of code may hold empty lines: they are parted off before paragraphs are.
     for number, part in enumerate(re.split(r"(?ms)^```\w*\n(.*?)^```\n?", rest)):
@@ -73,10 +74,12 @@ def _table(rows: Sequence[Sequence[str]]) -> Markup:
 
 
 def _words(text: str) -> Markup:
-    """A text with code, weight and emphasis; of a link its words, since its target is not in the site."""
+    """A text with code, weight and emphasis; of a link to what is not in the site its words."""
 
     def span(found: re.Match[str]) -> str:
-        code, strong, weak, link, _ = found.groups()
+        code, strong, weak, link, target = found.groups()
+        if target in PAGES:
+            return f'<a href="{PAGES[target]}">{_words(link)}</a>'
         tag = "code" if code else "strong" if strong else "em" if weak else "span"
         inner = escape(code) if code else _words(strong or weak or link)
         return f"<{tag}>{inner}</{tag}>"

@@ -49,7 +49,7 @@ def filters(listed: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
 
 def _row(**fields: Any) -> Row:
     names = ("kind", "name", "told", "task", "normalizer", "preset", "seeds", "number", "value", "date", "more", "link")
-    return {**dict.fromkeys(names, ""), "damaged": False, "metric": "", **fields}
+    return {**dict.fromkeys(names, ""), "damaged": False, **fields}
 
 
 def _study(study: StudyPage) -> Row:
@@ -83,7 +83,6 @@ def _specification(spec: Specification) -> Row:
         seeds=str(len(spec.seeds)),
         number=f"{min(known):.4g}" if known else "",
         value=spec.errors,
-        metric=spec.metric,
         date=spec.date,
         more=spec.spec,
         link=f"runs/{spec.id}.html",

@@ -118,7 +118,10 @@ def _read(runs: Sequence[Run], grids: Grids) -> Specification:
     first, read = runs[0], [_seed(run, grids) for run in runs]
     shown = [(seed, grid, subject, history) for seed, grid, subject, history in read if grid]
     histories = [(seed.seed, history) for seed, _, _, history in read if history]
-    data: Numbers = {"look": _look(first.name)}
+    # Of a normalizer that is not here, or does not fit the preset as it is, nobody can say.
+    differs = " ".join(each for each in differences(first.spec) if not each.startswith("("))
+    label = " ".join(filter(None, (f"{first.name}, {first.spec.task}, {first.spec.preset}", differs)))
+    data: Numbers = {"look": _look(first.name), "label": label}
     if shown:
         data |= numbers.together({seed.seed: grid for seed, grid, _, _ in shown})
         data["task"] = shown[0][2].script_data({axis["name"]: axis["values"] for axis in data["axes"]})
@@ -134,8 +137,7 @@ def _read(runs: Sequence[Run], grids: Grids) -> Specification:
         spec=first.spec.hash,
         swap=first.swap,
         folder=first.key.rpartition("/")[0],
-        # Of a normalizer that is not here, or does not fit the preset as it is, nobody can say.
-        differs=" ".join(each for each in differences(first.spec) if not each.startswith("(")),
+        differs=differs,
         again=repeats(first),
         fields=tuple(_flat(first.spec.whole())),
         seeds=tuple(seed for seed, *_ in read),
@@ -163,7 +165,7 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
         arrays = numbers.arrays(grid, subject)
         notes = tuple(filter(None, (why, subject.missing, subject.left_out)))
         error = None if subject.left_out else numbers.in_training(arrays, subject)
-        last = "; ".join(filter(None, (bound_words(run), attention_words(run))))
+        last = "; ".join(filter(None, (bound_words(run, history), attention_words(history))))
         return Seed(run.seed, state, "", notes, error, env, last), arrays, subject, history
     except LabError as reason:
         return Seed(run.seed, "damaged", str(reason), env=env), {}, None, history

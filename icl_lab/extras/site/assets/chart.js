@@ -38,13 +38,15 @@
       }
     }
     const axis = { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 22 };
-    const logTicks = (_, splits) => splits.map((v) => (v > 0 && Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? tick(v) : splits.length < 12 ? tick(v) : ""));
+    const named = (v, splits) => splits.length < 12 || (v > 0 && Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9);
+    const logTicks = (_, splits) => splits.map((v) => (named(v, splits) ? tick(v) : ""));
+    const decades = (on) => (on ? { grid: { ...axis.grid, filter: (_, splits) => splits.map((v) => (named(v, splits) ? v : null)) } } : {});
     const width = Math.max(260, Math.min(box.clientWidth || 800, 900));
     const options = {
       width, height: Math.round(Math.min(360, Math.max(240, width * 0.45))),
       scales: { x: { time: false, distr: spec.logX ? 3 : 1 }, y: { distr: spec.logY ? 3 : 1, range: (_, low, high) => pad(low, high, spec) } },
-      axes: [{ ...axis, label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
-        { ...axis, size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
+      axes: [{ ...axis, ...decades(spec.logX), label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
+        { ...axis, ...decades(spec.logY), size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
       series, bands,
       legend: { live: true, isolate: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },

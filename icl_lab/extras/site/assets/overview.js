@@ -76,6 +76,21 @@
       write();
     });
   }
+  // Runs that have pages can be ticked, and drawn on one chart.
+  const overlay = document.getElementById("overlay"), ticked = new Set();
+  for (const row of rows) {
+    const run = row.querySelector('a[href^="runs/"]');
+    if (!run) continue;
+    const box = site.make("input", { type: "checkbox", "aria-label": `Overlay ${run.textContent}` });
+    box.addEventListener("input", () => {
+      ticked[box.checked ? "add" : "delete"](run.getAttribute("href").slice("runs/".length, -".html".length));
+      overlay.disabled = !ticked.size;
+      overlay.textContent = ticked.size ? `Overlay ${ticked.size} run${ticked.size === 1 ? "" : "s"}` : "Overlay ticked runs";
+    });
+    run.before(box, " ");
+  }
+  overlay.addEventListener("click", () => { location.href = `overlay.html#${new URLSearchParams([...ticked].map((id) => ["run", id]))}`; });
+
   more.addEventListener("click", () => {
     all = true;
     show();
