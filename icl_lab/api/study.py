@@ -78,7 +78,8 @@ class Study(show.Written):
         """Compare in one cell of the test grid, other axes as in training: attn, error, effect, low, high (95 %).
 
         ``study.at(length=80)``. The effect is the ratio to the baseline, or the difference of rates; NaN of the
-        baseline. Facets are averaged. Raises ``BadValue`` with the tested values where there is no such cell.
+        baseline, and where either has not learned (``numbers.not_learned``). Facets are averaged. Raises ``BadValue``
+        with the tested values where there is no such cell.
         """
         study, rows = self.numbers, []
         where = study.task.pinned(study.training) | cell
@@ -88,10 +89,8 @@ class Study(show.Written):
             asked = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
             raise BadValue(f"no cell of the test grid has {asked}; tested: {said}.")
         for name in study.grids:
-            effect = study.versus(name, study.baseline, where) if name != study.baseline else None
-            numbers_of = (math.nan,) * 3 if effect is None else (effect.effect, effect.low, effect.high)
-            if effect is not None and effect.scale == "log-ratio":
-                numbers_of = effect.ratio
+            compared = name != study.baseline and not study.not_learned.keys() & {name, study.baseline}
+            numbers_of = study.versus(name, study.baseline, where).shown if compared else (math.nan,) * 3
             error = fmean(study.values(name, where))
             rows.append({"attn": name, "error": error, **dict(zip(("effect", "low", "high"), numbers_of, strict=True))})
         return frame_of(rows)

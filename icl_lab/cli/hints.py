@@ -79,6 +79,10 @@ def _short(path: str) -> str:
     return str(there.relative_to(Path.cwd())) if there.is_relative_to(Path.cwd()) else path
 
 
+def _listed(values: object) -> str:
+    return ",".join(map(str, values)) if isinstance(values, list) else f"{values:g}"
+
+
 def _typed(context: click.Context) -> dict[str, Sequence[str]]:
     """The options of the command that runs now that were given to it, with their values as text."""
     found: dict[str, Sequence[str]] = {}
@@ -86,5 +90,7 @@ def _typed(context: click.Context) -> dict[str, Sequence[str]]:
         name, given = str(parameter.name), context.get_parameter_source(str(parameter.name))
         if given is ParameterSource.COMMANDLINE and name in context.params:
             value = context.params[name]
+            if isinstance(value, Mapping):  # of AXIS=VALUE and FIELD=A,B
+                value = tuple(f"{key}={_listed(values)}" for key, values in value.items())
             found[option(parameter)] = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
     return found

@@ -11,6 +11,8 @@ import click
 
 from icl_lab.base import markdown
 
+GAP = 2  # spaces between columns
+
 
 def out(text: str) -> None:
     """Print a text that may hold Markdown tables.
@@ -46,19 +48,37 @@ def _columns(rows: list[list[str]], width: int) -> list[str]:
     from rich.text import Text
 
     head, _, *body = rows
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
     columns = list(zip_longest(*body, fillvalue="")) or [() for _ in head]
-    for column in columns:
+    widths = _widths([list(map(_shown, column)) for column in zip_longest(head, *body, fillvalue="")], width)
+    for column, wide in zip(columns, widths, strict=False):
         to_right = any(column) and all(map(_numeric, column))
-        table.add_column(justify="right" if to_right else "left", overflow="fold")
+        table.add_column(justify="right" if to_right else "left", overflow="fold", width=wide)
     for number, row in enumerate([head, *body]):
         strong = [number == 0 or (cell.startswith("**") and cell.endswith("**")) for cell in row]
-        shown = [cell.strip("*").replace("`", "") for cell in row]
+        shown = map(_shown, row)
         table.add_row(*(Text(cell, style="bold" if bold else "") for cell, bold in zip(shown, strong, strict=True)))
     file = io.StringIO()
     # Its own colours are for whole screens; here bold is all, which NO_COLOR allows.
     Console(file=file, width=width, force_terminal=True, color_system="standard", legacy_windows=False).print(table)
     return [line.rstrip() for line in file.getvalue().rstrip("\n").split("\n")]
+
+
+def _widths(columns: list[list[str]], width: int) -> list[int | None]:
+    """Widths that break no word: room goes to the column with most lines. None where even words do not fit."""
+    least = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    wanted = [max(map(len, column)) for column in columns]
+    room = width - GAP * (len(columns) - 1) - sum(least)
+    if room < 0:
+        return [None] * len(columns)
+    for _ in range(min(room, sum(wanted) - sum(least))):
+        least[max(range(len(least)), key=lambda i: wanted[i] / max(least[i], 1))] += 1
+    return [*least]
+
+
+def _shown(cell: str) -> str:
+    """A cell without marks of Markdown; a prefix may stand on a line of its own."""
+    return cell.strip("*").replace("`", "").replace("reference:", "reference: ")
 
 
 def _numeric(cell: str) -> bool:

@@ -106,6 +106,11 @@ class Effect:
             effect, low, high = np.exp([self.effect, self.low, self.high])
         return float(effect), float(low), float(high)
 
+    @property
+    def shown(self) -> tuple[float, float, float]:
+        """The effect and its interval as a page shows them: ratios of what spans decades, else differences."""
+        return self.ratio if self.scale == "log-ratio" else (self.effect, self.low, self.high)
+
     def clipped(self, span: float) -> "Effect":
         """End the interval at -span and span, beyond which no difference lies: 1 of two rates.
 

@@ -109,9 +109,7 @@ def _flat(row: Row) -> Row:
 
 
 def _interval(effect: Effect | None) -> tuple[float, float, float]:
-    if effect is None:
-        return (math.nan,) * 3
-    return effect.ratio if effect.scale == "log-ratio" else (effect.effect, effect.low, effect.high)
+    return (math.nan,) * 3 if effect is None else effect.shown
 
 
 def best(rows: Sequence[Row]) -> dict[str, Row]:

@@ -189,7 +189,9 @@ def _tell_cell(made: "icl.Study", cell: "Mapping[str, float]", baseline: str) ->
         [f"`{row['attn']}`", f"{row['error']:.3g}", *([] if math.isnan(row["effect"]) else [_interval(row)])]
         for row in made.at(**cell).to_dict("records")
     ]
-    out("\n".join([f"At {said}:", "", *md.table(["normalizer", "error", f"{kind} to {baseline}"], rows), ""]))
+    lost = made.numbers.not_learned
+    note = [f"Not compared, since not learned: {', '.join(lost)}."] if lost else []
+    out("\n".join([f"At {said}:", "", *md.table(["normalizer", "error", f"{kind} to {baseline}"], rows), "", *note]))
 
 
 def _interval(row: "Mapping[Hashable, float]") -> str:

@@ -173,7 +173,7 @@ def _dot(study: PairedGrids, rule: str, cell: Labels) -> Dot:
     if len(values) > 1:
         log = study.scale == "log-ratio" and min(values) > 0
         effect = paired([1.0 if log else 0.0] * len(values), values, "log-ratio" if log else "difference")
-        low, high = effect.ratio[1:] if log else (effect.low, effect.high)
+        _, low, high = effect.shown
         # A rate outside 0 to 1 is none, and a wild interval of two seeds would squeeze every other normalizer.
         most = 1.0 if study.task.rates else math.inf
         span = (max(low, min(values) / 10), min(high, 10 * max(values))) if log else (max(low, 0.0), min(high, most))

@@ -42,7 +42,7 @@ class Comparison:
     def rows(self) -> list[list[str]]:
         """The table in words."""
         return [
-            [f"{place:g}", short(error), *(self._words(effects[row]) for _, _, effects in self.columns)]
+            [f"{place:g}", short(error), *(md.interval(*effects[row].shown) for _, _, effects in self.columns)]
             for row, (place, error) in enumerate(zip(self.places, self.errors, strict=True))
         ]
 
@@ -74,9 +74,6 @@ class Comparison:
     def _rounded(self, values: Sequence[float]) -> list[float | None]:
         back = [math.exp(min(value, 700.0)) if self.ratio else value for value in values]
         return [float(f"{value:.4g}") if math.isfinite(value) else None for value in back]
-
-    def _words(self, effect: Effect) -> str:
-        return md.interval(*(effect.ratio if self.ratio else (effect.effect, effect.low, effect.high)))
 
 
 def against_baseline(name: str, finished: Finished, preset: str) -> Comparison | None:
