@@ -68,9 +68,12 @@ test-lowest: ## run the fast tests with the oldest packages that pyproject.toml 
 	@uv pip install -q --python .venv-lowest --resolution lowest-direct -e .
 	@uv pip install -q --python .venv-lowest pytest pytest-timeout pytest-xdist hypothesis pyyaml 'scikit-learn<1.8'
 	@printf '%s\n' "-m pytest $(AT_ONCE) -W default --disable-warnings -m 'not slow and not exhaustive' tests $${ARGS-}" | xargs .venv-lowest/bin/python
-lock: ## write requirements.lock: constraints.txt with the hash of every file, of what a sweep needs (needs uv)
-	@echo hatchling | UV_FIND_LINKS= uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --custom-compile-command 'make lock' -c $(CONSTRAINTS) pyproject.toml - -o requirements.lock
+override LOCKED := uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --no-annotate --custom-compile-command 'make lock' -c $(CONSTRAINTS) pyproject.toml -
+lock: ## write requirements.lock and requirements-cpu.lock: versions and hashes of what a sweep needs (needs uv)
+	@echo hatchling | UV_FIND_LINKS= $(LOCKED) --universal -o requirements.lock
+	@sed -n 's/^torch==.*/&+cpu/p; $$a hatchling' $(CONSTRAINTS) | $(LOCKED) --python-platform x86_64-manylinux_2_28 \
+	  $(if $(UV_FIND_LINKS),,--torch-backend cpu) -o requirements-cpu.lock
 check: $(READY) ## formatting, lint, types, layering and README in step
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .

@@ -106,16 +106,22 @@ def test_constraints_meet_every_requirement():
         assert each.specifier.contains(version, prereleases=True), f"constraints.txt has {version} for {each}"
 
 
-def test_the_lock_has_the_constraints_with_hashes():
-    """``make lock`` writes it anew; versions that it alone names are of CUDA, and of other systems."""
-    lines = (ROOT / "requirements.lock").read_text()
-    locked, known = pins("requirements.lock"), pins("constraints.txt")
+@pytest.mark.parametrize(
+    ("name", "build", "others"),
+    [("requirements.lock", "", "nvidia-|cuda-|triton$|colorama$"), ("requirements-cpu.lock", "+cpu", "$^")],
+)
+def test_a_lock_has_the_constraints_with_hashes(name, build, others):
+    """``make lock`` writes them anew; versions that a lock alone names are of CUDA, and of other systems."""
+    lines = (ROOT / name).read_text()
+    locked, known = pins(name), pins("constraints.txt")
+    assert locked["torch"] == known["torch"] + build
+    locked["torch"] = known["torch"]
     assert {canonicalize_name(Requirement(line).name) for line in [*PROJECT["dependencies"], "hatchling"]} <= set(
         locked
     )
     assert locked.items() >= {(name, known[name]) for name in set(known) & set(locked)}
     alone = set(locked) - set(known)
-    assert all(re.match("nvidia-|cuda-|triton$|colorama$", name) for name in alone), alone
+    assert all(re.match(others, name) for name in alone), alone
     assert len(re.findall(r"^[a-z].*\\\n    --hash=sha256:[0-9a-f]{64}", lines, re.MULTILINE)) == len(locked)
     assert "://" not in lines
 

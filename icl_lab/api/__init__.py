@@ -412,10 +412,13 @@ def analysis(name: str) -> Callable[[Part], Part]:
 
 
 @checked
-def export(table: pd.DataFrame, kind: str = "latex", to: Folder | None = None) -> str:
-    """Return a table as ``latex`` (with the rules of booktabs), ``markdown`` or ``csv``, or write it to a file.
+def export(
+    table: pd.DataFrame, kind: str = "latex", to: Folder | None = None, *, caption: str = "", label: str = ""
+) -> str:
+    """Return a table as ``latex`` (booktabs, siunitx), ``markdown`` or ``csv``, or write it to a file.
 
-    ``parquet`` is binary and needs a file. Raises ``LabError`` on another kind.
+    With a ``caption`` or a ``label`` LaTeX's table is a float. ``parquet`` is binary and needs a file. Raises
+    ``LabError`` on another kind.
 
     >>> import icl_lab as icl, pandas
     >>> print(icl.export(pandas.DataFrame({"normalizer": ["ssa"], "error": [0.5]}), "markdown"), end="")
@@ -423,7 +426,7 @@ def export(table: pd.DataFrame, kind: str = "latex", to: Folder | None = None) -
     | --- | --- |
     | ssa | 0.5 |
     """
-    data = tables.encode(table, kind)
+    data = tables.encode(table, kind, caption, label)
     if to is not None:
         write(Path(to), data)
         return str(to)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -22,6 +22,19 @@ from icl_lab.execute.arguments import checked
 from icl_lab.execute.study import Made
 from icl_lab.figures import paper
 from icl_lab.runs.store import by_rule
+
+
+def spread_words(values: Sequence[float]) -> str:
+    """Return the mean with the standard deviation, as digits as that has: "0.31 ± 0.04"; of one value itself.
+
+    >>> spread_words([1.0, 1.2]), spread_words([150.0, 210.0]), spread_words([0.5])
+    ('1.10 ± 0.14', '180 ± 42', '0.5')
+    """
+    deviation = stdev(values) if len(values) > 1 else 0.0
+    if not 0.0 < deviation < math.inf:
+        return f"{words.mean(values):.3g}"
+    digits = max(0, 1 - math.floor(math.log10(deviation)))
+    return f"{words.mean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -53,16 +66,18 @@ class Study(show.Written):
         return self.numbers.rates
 
     @checked
-    def table(self) -> pd.DataFrame:
+    def table(self, spread: bool = False) -> pd.DataFrame:
         """Means over seeds along the shift, and the declared summary: normalizers by it, then the references.
 
-        It is a table of pandas, which writes itself: ``to_latex``, ``to_csv``, ``to_parquet``, ``to_markdown``.
+        With ``spread`` means are text with the standard deviation over seeds behind them, as papers print them:
+        ``icl.export(study.table(spread=True), caption="...", label="tab:far")``.
         """
         study, rows = self.numbers, []
         axis = words.along(study)
         line = {words.cell_words(study, cell[axis]): cell for cell in study.line(axis)}
         for rule, summary in summaries(study).items():
-            means = {name: words.mean(study.values(rule, cell)) for name, cell in line.items()}
+            seeds = {name: study.values(rule, cell) for name, cell in line.items()}
+            means = {name: spread_words(each) if spread else words.mean(each) for name, each in seeds.items()}
             rows.append({"rule": rule, **means, "summary": summary})
         for behind, values in study.behind(list(line.values())).items():
             rows.append({"rule": behind, **dict(zip(line, values, strict=True))})

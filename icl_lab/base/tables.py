@@ -15,6 +15,7 @@ from icl_lab.base.errors import BadValue, LabError, UnknownName
 from icl_lab.base.grid import EXACT
 
 KINDS = ("latex", "markdown", "csv", "parquet")
+PREAMBLE = r"% \usepackage{booktabs,etoolbox,siunitx}; for bold numbers \robustify\bfseries with \sisetup{detect-weight=true}"
 PRINTED = "table.md"  # in the folder of a study: what its command printed
 LATEX = {
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
@@ -48,21 +49,40 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
         return file.getvalue()
 
 
-def encode(frame: pd.DataFrame, kind: str) -> bytes:
-    """Return a table as a file: ``latex`` (with the rules of booktabs), ``markdown``, ``csv`` or ``parquet``.
+def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -> bytes:
+    """Return a table as a file: ``latex`` (booktabs, siunitx), ``markdown``, ``csv`` or ``parquet``.
 
     Cells that are bold or code in Markdown are so in LaTeX, and plain in CSV and Parquet, where columns of numbers are
-    numbers. Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
+    numbers. With a ``caption`` or a ``label`` LaTeX's table is a float. Raises ``UnknownName`` on another kind,
+    ``BadValue`` on a caption of another one, and ``LabError`` where pyarrow is missing for Parquet.
     """
     if kind not in KINDS:
         raise UnknownName("kind of table", kind, KINDS)
+    if (caption or label) and kind != "latex":
+        raise BadValue(f"A caption and a label are for LaTeX, not for {kind}.")
+    if re.search(r"[^\w:.+-]", label):
+        raise BadValue(f"A label has letters, digits and :.+-_ alone, got {label!r}.")
     if not isinstance(frame.index, pd.RangeIndex):  # names of rows
         frame = frame.rename_axis(index=lambda name: name or "").reset_index()
     if kind == "latex":
-        made = frame.map(_latex).rename(columns=_latex)
-        numeric = [all(map(_numeric, column)) for _, column in frame.items()]
-        align = "".join("r" if right else "l" for right in numeric)
-        return str(made.to_latex(index=False, escape=False, column_format=align)).encode()
+        numbers = [all(map(_measured, column)) for _, column in frame.items()]
+        columns = [
+            [_siunitx(cell) if number else _latex(cell) for cell in column]
+            for number, (_, column) in zip(numbers, frame.items(), strict=True)
+        ]
+        heads = [f"{{{_latex(name)}}}" if number else _latex(name) for number, name in zip(numbers, frame, strict=True)]
+        made = pd.DataFrame(dict(enumerate(columns)))
+        floats = {"caption": in_latex(caption), "label": label or None, "position": "t", "position_float": "centering"}
+        text = (
+            made.style.hide(axis="index")
+            .relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
+            .to_latex(
+                column_format="".join("S" if number else "l" for number in numbers),
+                hrules=True,
+                **(floats if caption or label else {}),
+            )
+        )
+        return f"{PREAMBLE}\n{text}".encode()
     if kind == "markdown":
         return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
     numbers = _numbers(frame)
@@ -162,6 +182,19 @@ def _distinct(names: Iterable[str]) -> list[str]:
         number = sum(other == name or re.fullmatch(rf"{re.escape(name)}\.\d+", other) is not None for other in found)
         found.append(f"{name}.{number}" if number else name)
     return found
+
+
+def _measured(cell: object) -> bool:
+    """True of a number, of one with its spread ("0.5 ± 0.1"), and of an empty cell."""
+    return all(map(_numeric, cell.strip("*").split(" ± "))) if isinstance(cell, str) else _numeric(cell)
+
+
+def _siunitx(cell: object) -> str:
+    """A number as a column of siunitx reads it; what is no number stands in braces."""
+    text = "" if pd.isna(cell) else _short(cell)  # type: ignore[call-overload]
+    bare = str(_bare(text)).replace("±", "+-")
+    known = "" if not bare else bare if re.fullmatch(r"[-\d.e+ ]+", bare) else f"{{{bare}}}"
+    return rf"\bfseries {known}" if text.startswith("**") else known
 
 
 def _numeric(cell: object) -> bool:

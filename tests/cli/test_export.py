@@ -1,6 +1,7 @@
 """Tables for elsewhere, read back from what was written."""
 
 import io
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +47,10 @@ def test_latex_has_the_rules_of_booktabs(run, study):
         r"\midrule",
         r"\bottomrule",
     ]
-    assert r"\begin{tabular}{lrrl}" in out
-    assert r"rule & sigma\_f 1 & sigma\_f 2 & note \\" in out
-    assert r"\texttt{ssa:n=2} & \textbf{$5.5\times10^{-3}$} & 0.18 & 50 \% \& more \\" in out
-    assert r"reference:zero & 2.1 & $-$8.5 &  \\" in out
+    assert r"\begin{tabular}{lSSl}" in out
+    assert r"rule & {sigma\_f 1} & {sigma\_f 2} & note \\" in out
+    assert r"\texttt{ssa:n=2} & \bfseries 5.5e-3 & 0.18 & 50 \% \& more \\" in out
+    assert r"reference:zero & 2.1 & -8.5 &  \\" in out
 
 
 def test_csv_and_parquet_hold_numbers(run, study, tmp_path):
@@ -146,7 +147,7 @@ def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
     for kind in ("latex", "markdown"):
         code, out, err = run("export", str(place), "--to", kind)
         assert (code, "1.2.3" in out) == (0, True), err
-    assert "{rrl}" in run("export", str(place))[1]
+    assert "{SSl}" in run("export", str(place))[1]
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'icl_lab[notebook]'")
     code, _, err = run("export", str(place), "--to", "parquet", "--out", str(tmp_path / "t.parquet"))
     assert code == 0, err
@@ -192,7 +193,7 @@ def test_packed_tables_are_read(tmp_path):
 def test_letters_that_latex_reads_as_commands():
     frame = pd.DataFrame({"a\\b": ["{x}_$y^2~z", "−1.2e−7", "1e+10", 0.5, None]})
     lines = tables.encode(frame, "latex").decode().splitlines()
-    assert lines[2:3] + lines[4:9] == [
+    assert lines[3:4] + lines[5:10] == [
         r"a\textbackslash{}b \\",
         r"\{x\}\_\$y\textasciicircum{}2\textasciitilde{}z \\",
         r"$-1.2\times10^{-7}$ \\",
@@ -207,6 +208,21 @@ def test_without_pyarrow_it_is_said(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(LabError, match=r"pip install 'icl_lab\[notebook\]'"):
         tables.encode(pd.DataFrame({"a": [1]}), "parquet")
+
+
+def test_a_caption_makes_a_float_with_spreads_over_seeds():
+    frame = pd.DataFrame({"rule": ["ssa"], "far": ["0.50 ± 0.10"], "none": [math.inf]})
+    text = tables.encode(frame, "latex", "50 % of it_", "tab:far").decode()
+    for line in (r"\begin{table}[t]", r"\centering", r"\caption{50 \% of it\_}", r"\label{tab:far}", r"\end{table}"):
+        assert line in text.splitlines()
+    assert r"\begin{tabular}{lSS}" in text
+    assert r"ssa & 0.50 +- 0.10 & {inf} \\" in text
+    for kind, label, said in (
+        ("csv", "tab:far", "are for LaTeX, not for csv"),
+        ("latex", "a b", "A label has letters"),
+    ):
+        with pytest.raises(LabError, match=said):
+            tables.encode(frame, kind, label=label)
 
 
 def test_names_of_rows_are_kept():

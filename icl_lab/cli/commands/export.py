@@ -28,7 +28,7 @@ CELLS = ("parquet", "csv")  # a million rows are read by no person
     "--to",
     "kind",
     type=click.Choice(["latex", "markdown", "csv", "parquet"]),
-    help="latex: with the rules of booktabs.  [default: latex; of --all parquet]",
+    help="latex: with booktabs and siunitx.  [default: latex; of --all parquet]",
 )
 @click.option("--table", "name", default="", help="Which one, e.g. comparison.  [default: what the command printed]")
 @click.option("--number", default=1, show_default=True, type=click.IntRange(1, 1000), help="Of several printed ones.")
