@@ -25,7 +25,7 @@ from icl_lab.runs.store import by_rule
 
 
 def spread_words(values: Sequence[float]) -> str:
-    """Return the mean with the standard deviation, as digits as that has: "0.31 ± 0.04"; of one value itself.
+    """Return mean and standard deviation, this in two digits: "0.310 ± 0.042"; of a single value that value.
 
     >>> spread_words([1.0, 1.2]), spread_words([150.0, 210.0]), spread_words([0.5])
     ('1.10 ± 0.14', '180 ± 42', '0.5')

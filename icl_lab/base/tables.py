@@ -15,7 +15,9 @@ from icl_lab.base.errors import BadValue, LabError, UnknownName
 from icl_lab.base.grid import EXACT
 
 KINDS = ("latex", "markdown", "csv", "parquet")
-PREAMBLE = r"% \usepackage{booktabs,etoolbox,siunitx}; for bold numbers \robustify\bfseries with \sisetup{detect-weight=true}"
+PREAMBLE = (
+    r"% \usepackage{booktabs,etoolbox,siunitx}; for bold numbers \robustify\bfseries with \sisetup{detect-weight=true}"
+)
 PRINTED = "table.md"  # in the folder of a study: what its command printed
 LATEX = {
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
@@ -190,7 +192,7 @@ def _measured(cell: object) -> bool:
 
 
 def _siunitx(cell: object) -> str:
-    """A number as a column of siunitx reads it; what is no number stands in braces."""
+    """A number as a column of siunitx reads it; other text in braces."""
     text = "" if pd.isna(cell) else _short(cell)  # type: ignore[call-overload]
     bare = str(_bare(text)).replace("±", "+-")
     known = "" if not bare else bare if re.fullmatch(r"[-\d.e+ ]+", bare) else f"{{{bare}}}"

@@ -77,7 +77,7 @@ def _widths(columns: list[list[str]], width: int) -> list[int | None]:
 
 
 def _shown(cell: str) -> str:
-    """A cell without marks of Markdown; a prefix may stand on a line of its own."""
+    """A cell without marks of Markdown; a line may end after the prefix of a reference."""
     return cell.strip("*").replace("`", "").replace("reference:", "reference: ")
 
 

@@ -67,7 +67,7 @@ class ClaimEntry:
 
     @property
     def badge(self) -> str:
-        """The verdict on what is claimed, or why nothing is judged."""
+        """The verdict on the claim, or why nothing is judged."""
         return BADGES[self.tone] if self.found.judged else self.found.outcome
 
     @property

@@ -74,7 +74,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Markup:
 
 
 def _words(text: str) -> Markup:
-    """A text with code, weight and emphasis; of a link to what is not in the site its words."""
+    """A text with code, weight and emphasis; of a link that leads out of the site its words."""
 
     def span(found: re.Match[str]) -> str:
         code, strong, weak, link, target = found.groups()
