@@ -67,19 +67,21 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
     if not isinstance(frame.index, pd.RangeIndex):  # names of rows
         frame = frame.rename_axis(index=lambda name: name or "").reset_index()
     if kind == "latex":
-        numbers = [all(map(_measured, column)) for _, column in frame.items()]
+        measured = [all(map(_measured, column)) for _, column in frame.items()]
         columns = [
             [_siunitx(cell) if number else _latex(cell) for cell in column]
-            for number, (_, column) in zip(numbers, frame.items(), strict=True)
+            for number, (_, column) in zip(measured, frame.items(), strict=True)
         ]
-        heads = [f"{{{_latex(name)}}}" if number else _latex(name) for number, name in zip(numbers, frame, strict=True)]
+        heads = [
+            f"{{{_latex(name)}}}" if number else _latex(name) for number, name in zip(measured, frame, strict=True)
+        ]
         made = pd.DataFrame(dict(enumerate(columns)))
         floats = {"caption": in_latex(caption), "label": label or None, "position": "t", "position_float": "centering"}
         text = (
             made.style.hide(axis="index")
             .relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
             .to_latex(
-                column_format="".join("S" if number else "l" for number in numbers),
+                column_format="".join("S" if number else "l" for number in measured),
                 hrules=True,
                 **(floats if caption or label else {}),
             )

@@ -1,20 +1,66 @@
-"""Progress board of many runs: a line each on a terminal; elsewhere one line a minute for all."""
+"""The runs of a pool and their progress board: a line each on a terminal; elsewhere one line a minute for all."""
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
 from icl_lab.execute.announce import duration
-from icl_lab.execute.parallel import Job
 from icl_lab.execute.progress import REDRAWN, SAID, drawn, say
+from icl_lab.runs.status import Status
 
+Item = TypeVar("Item")  # the work of a run, as its worker gets it
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names
 BUSY = ("starting", "at work")
+
+
+@dataclass
+class Job(Generic[Item]):
+    """One run in the pool: ``waiting``, ``starting``, ``at work``, then ``done``, ``failed``, ``killed``, ``stopped``.
+
+    One that was killed or stopped goes on from its checkpoint when asked again.
+    """
+
+    name: str
+    size: int  # steps of its training
+    item: Item
+    state: str = "waiting"
+    step: int = 0
+    attempts: int = 0
+    place: str = ""  # host name, where that is not this machine
+    reason: str = ""  # why it is not done
+    status: Status | None = None  # that of its worker
+    training: Callable[[int], float] = float  # work of its first steps: the default number
+    test: float = 0.0  # work of its test
+
+    @property
+    def testing(self) -> Status | None:
+        """Progress of its test; None before and after."""
+        return None if self.over or self.status is None or self.status.stage == "train" else self.status
+
+    @property
+    def whole(self) -> float:
+        """Work of its training and its test."""
+        return self.training(self.size) + self.test
+
+    @property
+    def done(self) -> float:
+        """Work that is done; all of it once the run has ended, however that was."""
+        if self.over:
+            return self.whole
+        if self.testing is None:
+            return self.training(self.step)
+        return self.training(self.size) + self.test * self.testing.done / max(1, self.testing.total)
+
+    @property
+    def over(self) -> bool:
+        """True once it has ended."""
+        return self.state not in ("waiting", "starting", "at work")
 
 
 class Board:
@@ -37,7 +83,7 @@ class Board:
         if self._whole is not None:
             self._whole.close()
 
-    def __call__(self, jobs: Sequence[Job]) -> None:
+    def __call__(self, jobs: Sequence[Job[Any]]) -> None:
         """Show where each run stands."""
         if not jobs:
             return
@@ -49,7 +95,7 @@ class Board:
         else:
             self._left(jobs)
 
-    def summary(self, jobs: Sequence[Job]) -> str:
+    def summary(self, jobs: Sequence[Job[Any]]) -> str:
         """Return how many runs are over, how many of them did not finish, and about how long the rest takes."""
         over = [each for each in jobs if each.over]
         bad = sum(each.state != "done" for each in over)
@@ -57,7 +103,7 @@ class Board:
         left = self._left(jobs)
         return text if left is None else f"{text}; about {duration(left)} left"
 
-    def _left(self, jobs: Sequence[Job]) -> float | None:
+    def _left(self, jobs: Sequence[Job[Any]]) -> float | None:
         """The seconds that are left at the pace so far; None before anything was done."""
         for number, each in enumerate(jobs):
             # What is done then was done by an earlier command, or comes from its checkpoint.
@@ -70,7 +116,7 @@ class Board:
         done, passed = sum(worked), time.monotonic() - self._began
         return rest * passed / done if done > 0 and rest else None
 
-    def _draw(self, jobs: Sequence[Job]) -> None:
+    def _draw(self, jobs: Sequence[Job[Any]]) -> None:
         if time.monotonic() - self._drawn < REDRAWN:
             return
         self._drawn = time.monotonic()
@@ -99,22 +145,22 @@ def _show(bar: Any, done: float, text: str) -> None:
     bar.set_description_str(text, refresh=True)
 
 
-def _where(job: Job) -> str:
+def _where(job: Job[Any]) -> str:
     again = f", attempt {job.attempts}" if job.attempts > 1 else ""
     at = f" at {job.place}" if job.place else ""
     return f"{' starting' if job.state == 'starting' else ''}{at}{again}"
 
 
-def _test_progress(job: Job) -> str:
+def _test_progress(job: Job[Any]) -> str:
     test = job.testing
     return "" if test is None else f", test {test.done} of {test.total}"
 
 
-def _progress(job: Job) -> str:
+def _progress(job: Job[Any]) -> str:
     return _test_progress(job) or f", {100 * job.step // max(1, job.size)} %"
 
 
-def _named(jobs: Sequence[Job]) -> str:
+def _named(jobs: Sequence[Job[Any]]) -> str:
     """The runs at work, the first few by name."""
     busy = [each for each in jobs if each.state in BUSY]
     lines = [f"{each.name}{_where(each)}{_progress(each)}" for each in busy[:NAMED]]

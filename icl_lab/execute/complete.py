@@ -26,8 +26,9 @@ from icl_lab.execute.announce import (
     title,
     too_long,
 )
+from icl_lab.execute.board import Job
 from icl_lab.execute.draw import draw
-from icl_lab.execute.parallel import Job, WorkerPool, WorkItem
+from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
 from icl_lab.execute.where import Where
 from icl_lab.runs import environment, estimate
 from icl_lab.runs.run import Run
@@ -117,7 +118,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         where, clock = allocated(asked, mine, lab, clock)
     before = {run.place for run in mine if clock.done(run)}
     copied = {run.place for run in mine if run.place in before and run.copied}
-    workers = where.workers() if where.parallel and not all(clock.done(run) for run in mine) else None
+    workers = pool(where) if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
     announce_all(mine, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
@@ -236,6 +237,15 @@ def undrawn(run: Run, lab: Lab, tested: bool, models: bool = False) -> bool:
     elif tested:
         pipeline.sweep(run.spec, run.seed, lab, run.swap)
     return already
+
+
+def pool(where: Where) -> WorkerPool:
+    """Processes of this machine, or a Ray cluster; raises ``BadValue`` where that is unknown."""
+    if not where.remote:
+        return Processes(where.jobs or 1)
+    from icl_lab.execute import ray_engine  # Ray is optional
+
+    return ray_engine.join(where.address or "local", where.jobs, where.threads or 1, where.gpus_per_run)
 
 
 def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, clock: Clock) -> dict[Path, str]:

@@ -23,6 +23,7 @@ import torch
 from icl_lab.base import outside
 from icl_lab.base.errors import LabError
 from icl_lab.base.progress import Tick, silent
+from icl_lab.execute.board import Job
 from icl_lab.execute.reporter import Reporter
 from icl_lab.execute.where import Where
 from icl_lab.runs.run import Run
@@ -86,50 +87,6 @@ class Worklog(Reporter):
         yield self._stopping
 
 
-@dataclass
-class Job:
-    """One run in the pool: ``waiting``, ``starting``, ``at work``, then ``done``, ``failed``, ``killed``, ``stopped``.
-
-    One that was killed or stopped goes on from its checkpoint when asked again.
-    """
-
-    name: str
-    size: int  # steps of its training
-    item: WorkItem
-    state: str = "waiting"
-    step: int = 0
-    attempts: int = 0
-    place: str = ""  # host name, where that is not this machine
-    reason: str = ""  # why it is not done
-    status: Status | None = None  # that of its worker
-    training: Callable[[int], float] = float  # work of its first steps: the default number
-    test: float = 0.0  # work of its test
-
-    @property
-    def testing(self) -> Status | None:
-        """Progress of its test; None before and after."""
-        return None if self.over or self.status is None or self.status.stage == "train" else self.status
-
-    @property
-    def whole(self) -> float:
-        """Work of its training and its test."""
-        return self.training(self.size) + self.test
-
-    @property
-    def done(self) -> float:
-        """Work that is done; all of it once the run has ended, however that was."""
-        if self.over:
-            return self.whole
-        if self.testing is None:
-            return self.training(self.step)
-        return self.training(self.size) + self.test * self.testing.done / max(1, self.testing.total)
-
-    @property
-    def over(self) -> bool:
-        """True once it has ended."""
-        return self.state not in ("waiting", "starting", "at work")
-
-
 @dataclass(frozen=True)
 class Ending:
     """End of one attempt at a run: ``done``, ``failed``, ``stopped``, ``killed``, or ``lost`` where the worker died."""
@@ -169,10 +126,10 @@ class WorkerPool(Protocol):
 
 
 def execute(
-    jobs: Sequence[Job],
+    jobs: Sequence[Job[WorkItem]],
     engine: WorkerPool,
     stopping: Callable[[], bool],
-    watch: Callable[[Sequence[Job]], object],
+    watch: Callable[[Sequence[Job[WorkItem]]], object],
     say: Say,
 ) -> None:
     """Do every job by workers of an engine; each then says how it ended.
@@ -181,7 +138,7 @@ def execute(
     fail again. Once ``stopping()``, workers are asked to keep checkpoints and end, and runs that have not begun are
     left. ``watch`` is called a few times a second. Whatever else ends this function ends the workers first.
     """
-    waiting, running, asked = deque(jobs), dict[int, tuple[Job, Worker]](), False
+    waiting, running, asked = deque(jobs), dict[int, tuple[Job[WorkItem], Worker]](), False
     try:
         while waiting or running:
             if not asked and stopping():
@@ -218,7 +175,7 @@ def _end(attempts: Sequence[Worker]) -> None:
         attempt.kill()
 
 
-def _start(waiting: deque[Job], running: dict[int, tuple[Job, Worker]], engine: WorkerPool) -> None:
+def _start(waiting: deque[Job[WorkItem]], running: dict[int, tuple[Job[WorkItem], Worker]], engine: WorkerPool) -> None:
     """Fill the free slots; a run that another process holds is asked for again at the next look."""
     free = [slot for slot in range(engine.jobs) if slot not in running]
     for _ in range(len(waiting)):
@@ -233,7 +190,7 @@ def _start(waiting: deque[Job], running: dict[int, tuple[Job, Worker]], engine: 
         job.state, job.status, job.attempts = "starting", None, job.attempts + 1
 
 
-def _look(job: Job, attempt: Worker) -> None:
+def _look(job: Job[WorkItem], attempt: Worker) -> None:
     found = attempt.status()
     if found is not None:
         job.state, job.status, job.place = "at work", found, attempt.place()
@@ -241,7 +198,7 @@ def _look(job: Job, attempt: Worker) -> None:
         job.step = job.size - 1 if found.stage == "test" else min(found.done, job.size - 1)
 
 
-def _again(job: Job, ending: Ending, asked: bool, say: Say) -> bool:
+def _again(job: Job[WorkItem], ending: Ending, asked: bool, say: Say) -> bool:
     """Note how an attempt ended; returns whether the run is to be taken up by another worker."""
     state, reason = ending.state, ending.reason
     if state == "lost" and asked:

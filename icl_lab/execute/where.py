@@ -17,7 +17,6 @@ from icl_lab.execute.reporter import Reporter, Silent
 if TYPE_CHECKING:
     import torch
 
-    from icl_lab.execute.parallel import WorkerPool
     from icl_lab.runs.session import Lab
     from icl_lab.runs.store import Store
 
@@ -119,16 +118,6 @@ class Where:
     def bounded(self) -> bool:
         """True where runs are done here and now: not a part of a job array, nor on a cluster."""
         return not self.remote and self.shard == (1, 1)
-
-    def workers(self) -> "WorkerPool":
-        """Return the engine that starts workers; raises ``BadValue`` for an unknown cluster."""
-        if not self.remote:
-            from icl_lab.execute.parallel import Processes
-
-            return Processes(self.jobs or 1)
-        from icl_lab.execute import ray_engine  # Ray is optional
-
-        return ray_engine.join(self.address or "local", self.jobs, self.threads or 1, self.gpus_per_run)
 
     def store(self) -> "Store":
         """Return the runs of the results folder, and those of the repository where it has none."""

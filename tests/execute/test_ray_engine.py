@@ -14,7 +14,7 @@ import pytest
 from icl_lab.base import outside
 from icl_lab.base.errors import BadValue
 from icl_lab.execute import ray_engine
-from icl_lab.execute.complete import undrawn
+from icl_lab.execute.complete import pool, undrawn
 from icl_lab.execute.parallel import Ending, WorkItem
 from icl_lab.execute.where import Where
 from icl_lab.pipeline import sweep as whole_pass
@@ -185,13 +185,13 @@ def test_a_cluster_without_ray_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(BadValue, match=r"pip install 'icl_lab\[ray\]'"):
-        Where(engine="ray").workers()
+        pool(Where(engine="ray"))
 
 
 def test_an_open_cluster_is_refused(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(BadValue, match="open to everybody"):
-        Where(engine="ray").workers()
+        pool(Where(engine="ray"))
 
 
 @pytest.mark.parametrize("words", [{"address": "auto"}, {"gpus_per_run": 0.5}])

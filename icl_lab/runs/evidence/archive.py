@@ -404,7 +404,11 @@ def _read_tables(root: Path, name: str, content: str) -> "Tables":
     from icl_lab.runs.evidence.tables import Tables
 
     part = next(part for part in _index(root).parts if part.name == name)
-    tables = Tables(root / name, part.files, lambda file: _checked(root / name / file, part.files[file]))
+    tables = Tables(
+        root / name,
+        {file: each.rows for file, each in part.files.items()},
+        lambda file: _checked(root / name / file, part.files[file]),
+    )
     if _seeds_of(tables.keys) != part.runs:
         raise _other_runs(root / name)
     return tables

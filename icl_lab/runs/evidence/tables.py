@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,9 +25,6 @@ from safetensors.numpy import load, save
 from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed, first_line
 from icl_lab.base.files import checkout_hint, sha256
-
-if TYPE_CHECKING:
-    from icl_lab.runs.evidence.archive import PartFile
 
 Files = Mapping[str, bytes]  # names below a run's folder -> bytes
 
@@ -82,9 +79,9 @@ MISFIT = (
 class Tables:
     """The tables of one part; a table is read when something in it is asked for."""
 
-    def __init__(self, folder: Path, files: "Mapping[str, PartFile]", read_file: Callable[[str], bytes]) -> None:
-        """``read_file`` returns one of the ``files`` of the part by its name, once it has checked it."""
-        self.folder, self._files, self._read_file = folder, files, read_file
+    def __init__(self, folder: Path, rows: Mapping[str, int], read_file: Callable[[str], bytes]) -> None:
+        """``rows`` is the number of rows of each file of the part; ``read_file`` returns a checked file by its name."""
+        self.folder, self._row_counts, self._read_file = folder, rows, read_file
         self._tables: dict[str, pa.Table] = {}
         self._stamps: dict[str, Stamps] = {}
         self._shared: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, str]]] = {}
@@ -96,11 +93,11 @@ class Tables:
         """
         if name not in self._tables:
             file = f"{name}.parquet"
-            if file not in self._files:
+            if file not in self._row_counts:
                 raise self._damaged(f"it has no {file}")
             data = self._read_file(file)
             try:
-                self._tables[name] = _table(name, data, self._files[file].rows)
+                self._tables[name] = _table(name, data, self._row_counts[file])
             except MISFIT as error:
                 raise self._damaged(f"{file}: {first_line(error)}") from None
         return self._tables[name]
