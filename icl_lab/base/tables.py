@@ -72,19 +72,18 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
             [_siunitx(cell) if number else _latex(cell) for cell in column]
             for number, (_, column) in zip(measured, frame.items(), strict=True)
         ]
-        heads = [
-            f"{{{_latex(name)}}}" if number else _latex(name) for number, name in zip(measured, frame, strict=True)
-        ]
-        made = pd.DataFrame(dict(enumerate(columns)))
-        floats = {"caption": in_latex(caption), "label": label or None, "position": "t", "position_float": "centering"}
-        text = (
-            made.style.hide(axis="index")
-            .relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
-            .to_latex(
-                column_format="".join("S" if number else "l" for number in measured),
-                hrules=True,
-                **(floats if caption or label else {}),
-            )
+        heads = [_latex(name) for name in frame]
+        heads = [f"{{{head}}}" if number else head for number, head in zip(measured, heads, strict=True)]
+        # Heads are formats of pandas, in which braces stand twice.
+        made = pd.DataFrame(dict(enumerate(columns))).style.hide(axis="index")
+        made = made.relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
+        text = made.to_latex(
+            column_format="".join("S" if number else "l" for number in measured),
+            hrules=True,
+            caption=in_latex(caption) or None,
+            label=label or None,
+            position="t" if caption or label else None,
+            position_float="centering" if caption or label else None,
         )
         return f"{PREAMBLE}\n{text}".encode()
     if kind == "markdown":
