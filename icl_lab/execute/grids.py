@@ -84,7 +84,8 @@ def _rows(groups: Mapping[str, Sequence[Run]], baseline: str, tested: bool) -> I
         return
     study = gather(groups, baseline)
     for name, runs in groups.items():
-        errors = [summary.errors_in_distribution([run.grid()], study.task, run.spec)[run.name] for run in runs]
+        found = (summary.errors_in_distribution([grid], study.task, runs[0].spec) for grid in study.grids[name])
+        errors = [each[runs[0].name] for each in found]
         row: Row = {"attn": name, "seeds": len(runs), "errors": errors, "summary": fmean(study.summary(name))}
         if name != baseline:
             here = study.task.pinned(study.training)
