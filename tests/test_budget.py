@@ -120,7 +120,12 @@ def patterns():
 def counts():
     commands, named = options()
     files = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".js", ".css", ".html"}]
-    found = {"files": len(files), "rooms": len(sizes()), "arrows": len(arrows()), "commands": commands}
+    found = {
+        "files": len(files),
+        "rooms": len({room(path) for path in modules()}),
+        "arrows": len(arrows()),
+        "commands": commands,
+    }
     return found | {"options": named, "patterns": patterns()}
 
 

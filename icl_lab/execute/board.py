@@ -1,66 +1,19 @@
-"""The runs of a pool and their progress board: a line each on a terminal; elsewhere one line a minute for all."""
+"""Progress board of many runs: a line each on a terminal; elsewhere one line a minute for all."""
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
 from icl_lab.execute.announce import duration
-from icl_lab.execute.progress import REDRAWN, SAID, drawn, say
-from icl_lab.runs.status import Status
+from icl_lab.execute.progress import REDRAWN, SAID, Job, drawn, say
 
-Item = TypeVar("Item")  # the work of a run, as its worker gets it
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names
 BUSY = ("starting", "at work")
-
-
-@dataclass
-class Job(Generic[Item]):
-    """One run in the pool: ``waiting``, ``starting``, ``at work``, then ``done``, ``failed``, ``killed``, ``stopped``.
-
-    One that was killed or stopped goes on from its checkpoint when asked again.
-    """
-
-    name: str
-    size: int  # steps of its training
-    item: Item
-    state: str = "waiting"
-    step: int = 0
-    attempts: int = 0
-    place: str = ""  # host name, where that is not this machine
-    reason: str = ""  # why it is not done
-    status: Status | None = None  # that of its worker
-    training: Callable[[int], float] = float  # work of its first steps: the default number
-    test: float = 0.0  # work of its test
-
-    @property
-    def testing(self) -> Status | None:
-        """Progress of its test; None before and after."""
-        return None if self.over or self.status is None or self.status.stage == "train" else self.status
-
-    @property
-    def whole(self) -> float:
-        """Work of its training and its test."""
-        return self.training(self.size) + self.test
-
-    @property
-    def done(self) -> float:
-        """Work that is done; all of it once the run has ended, however that was."""
-        if self.over:
-            return self.whole
-        if self.testing is None:
-            return self.training(self.step)
-        return self.training(self.size) + self.test * self.testing.done / max(1, self.testing.total)
-
-    @property
-    def over(self) -> bool:
-        """True once it has ended."""
-        return self.state not in ("waiting", "starting", "at work")
 
 
 class Board:

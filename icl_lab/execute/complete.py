@@ -26,9 +26,9 @@ from icl_lab.execute.announce import (
     title,
     too_long,
 )
-from icl_lab.execute.board import Job
 from icl_lab.execute.draw import draw
 from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
+from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
 from icl_lab.runs import environment, estimate
 from icl_lab.runs.run import Run

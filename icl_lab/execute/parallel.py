@@ -23,7 +23,7 @@ import torch
 from icl_lab.base import outside
 from icl_lab.base.errors import LabError
 from icl_lab.base.progress import Tick, silent
-from icl_lab.execute.board import Job
+from icl_lab.execute.progress import Job
 from icl_lab.execute.reporter import Reporter
 from icl_lab.execute.where import Where
 from icl_lab.runs.run import Run

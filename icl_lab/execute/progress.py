@@ -1,17 +1,63 @@
-"""One progress bar on standard error, or one line per minute without a terminal; wraps tqdm."""
+"""Progress of a run in a pool; one progress bar on standard error, or one line per minute without a terminal."""
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
 
 from tqdm import tqdm
 
 from icl_lab.base import progress
 from icl_lab.base.progress import Item, Tick
+from icl_lab.runs.status import Status
 
 REDRAWN = 0.25  # seconds between two looks of a bar
 SAID = 60.0  # seconds between two lines without a terminal
+
+
+@dataclass
+class Job(Generic[Item]):
+    """One run in the pool: ``waiting``, ``starting``, ``at work``, then ``done``, ``failed``, ``killed``, ``stopped``.
+
+    One that was killed or stopped goes on from its checkpoint when asked again.
+    """
+
+    name: str
+    size: int  # steps of its training
+    item: Item
+    state: str = "waiting"
+    step: int = 0
+    attempts: int = 0
+    place: str = ""  # host name, where that is not this machine
+    reason: str = ""  # why it is not done
+    status: Status | None = None  # that of its worker
+    training: Callable[[int], float] = float  # work of its first steps: the default number
+    test: float = 0.0  # work of its test
+
+    @property
+    def testing(self) -> Status | None:
+        """Progress of its test; None before and after."""
+        return None if self.over or self.status is None or self.status.stage == "train" else self.status
+
+    @property
+    def whole(self) -> float:
+        """Work of its training and its test."""
+        return self.training(self.size) + self.test
+
+    @property
+    def done(self) -> float:
+        """Work that is done; all of it once the run has ended, however that was."""
+        if self.over:
+            return self.whole
+        if self.testing is None:
+            return self.training(self.step)
+        return self.training(self.size) + self.test * self.testing.done / max(1, self.testing.total)
+
+    @property
+    def over(self) -> bool:
+        """True once it has ended."""
+        return self.state not in ("waiting", "starting", "at work")
 
 
 def drawn() -> bool:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from icl_lab.base.errors import Stopped
 from icl_lab.base.progress import Tick
-from icl_lab.execute.progress import Bar, say
+from icl_lab.execute.progress import Bar, Job, say
 
 if TYPE_CHECKING:
-    from icl_lab.execute.board import Job
     from icl_lab.runs.run import Run
 
 PACKAGE = __name__.partition(".")[0]
-Watch = Callable[[Sequence["Job[Any]"]], object]  # shows the runs of a pool
+Watch = Callable[[Sequence[Job[Any]]], object]  # shows the runs of a pool
 
 
 class Reporter:

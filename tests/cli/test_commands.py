@@ -1,6 +1,7 @@
 """The command line as a user meets it: output, exit codes, one clear line for every slip."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -610,13 +611,22 @@ def test_the_newest_runs_are_listed_and_all_on_demand(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_comparison_at_one_cell_has_its_own_interval(run, tmp_path):
+def test_a_comparison_at_one_cell_has_its_own_interval(run, tmp_path, monkeypatch):
+    from icl_lab.runs import summary
+
     words = ["compare", *sweep()[1:], "--attn", "softmax", "--seeds", "2"]
-    code, out, _ = run(*words, "--at", "sigma_f=2")
-    assert code == 0
-    study = out.split("At sigma_f=2:")[1].splitlines()[2:6]
-    assert study[0] == "| normalizer | error | ratio to softmax |"
-    assert re.match(r"\| `ssa` \| [\d.]+ \| [\d.]+ \[[\d.e-]+, [\d.e+]+\] \|", study[2]) or "ssa" in study[3]
+    tables = {}
+    for gate in (summary.GATE, math.inf):  # so short a training learns nothing; then what is learned is not asked
+        monkeypatch.setattr(summary, "GATE", gate)
+        code, out, _ = run(*words, "--at", "sigma_f=2")
+        assert code == 0
+        tables[gate] = out.split("At sigma_f=2:")[1].partition("wrote")[0]
+    unlearned, learned = tables.values()
+    for table in (unlearned, learned):
+        assert table.splitlines()[2] == "| normalizer | error | ratio to softmax |"
+    assert re.search(r"\n\| `ssa` \| [\d.]+ \| [\d.]+ \[[\d.e-]+, [\d.e+]+\] \|\n", learned)
+    assert re.search(r"\n\| `ssa` \| [\d.]+ \|\n", unlearned)
+    assert unlearned.endswith("Not compared, since not learned: ssa, softmax.\n")
     code, _, err = run(*words, "--at", "sigma_f=3.5")
     assert code == 2
     assert "no cell of the test grid has sigma_f=3.5; tested: " in err

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from icl_lab.execute import board
-from icl_lab.execute.board import ROWS, Board, Job
+from icl_lab.execute.board import ROWS, Board
+from icl_lab.execute.progress import Job
 from icl_lab.runs.status import Status
 
 

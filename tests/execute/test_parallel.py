@@ -13,8 +13,8 @@ import pytest
 
 from icl_lab.base.errors import RunFailed, Stopped
 from icl_lab.execute import parallel
-from icl_lab.execute.board import Job
 from icl_lab.execute.parallel import RETRIES, Ending, Processes, WorkItem
+from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
