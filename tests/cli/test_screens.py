@@ -12,7 +12,6 @@ import click
 import pytest
 
 from tests.site import made
-from tests.site.test_claims import EXPERIMENT
 
 SCREENS = Path(__file__).parent / "screens"
 COLUMNS = 80
@@ -31,12 +30,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def ground(tmp_path, monkeypatch):
     """A folder with three seeds of two normalizers that nobody trained, and an experiment about them."""
-    store = made.store(tmp_path)
-    for seed, luck in enumerate((1.0, 1.5, 1.2)):
-        made.finished(store, "softmax", seed)
-        made.finished(store, "ssa", seed, 0.5 * luck)
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "made.toml").write_text(EXPERIMENT)
+    made.experiment(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -31,6 +31,35 @@ ENV = {
 }
 
 
+EXPERIMENT = """
+title = "Made"
+paper = "Somebody, 2025"
+task = "linear"
+baseline = "softmax"
+conditions = "none"
+set = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+variants = [{name = "softmax", attn = "softmax"}, {name = "half", attn = "ssa"}, {name = "none", attn = "ssmax"}]
+
+[[claims]]
+statement = "Half errs less"
+where = "here"
+left = {of = "half"}
+is = "below"
+right = {of = "softmax"}
+"""
+
+
+def experiment(folder):
+    """Three seeds of two normalizers, and in ``files`` an experiment about them; returns the store."""
+    made = store(folder)
+    for seed, luck in enumerate((1.0, 1.5, 1.2)):
+        finished(made, "softmax", seed)
+        finished(made, "ssa", seed, 0.5 * luck)
+    (folder / "files").mkdir()
+    (folder / "files" / "made.toml").write_text(EXPERIMENT)
+    return made
+
+
 def spec_of(attn="softmax", task="linear", *settings):
     return resolve(task, attn, "smoke", [*SMALL, *settings])
 

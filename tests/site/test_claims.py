@@ -115,32 +115,9 @@ def test_false_discovery_rates_are_those_of_the_record(tmp_path, monkeypatch):
         assert each.q == pytest.approx(recorded[each.experiment, each.preset, each.claim], nan_ok=True), each.claim
 
 
-EXPERIMENT = """
-title = "Made"
-paper = "Somebody, 2025"
-task = "linear"
-baseline = "softmax"
-conditions = "none"
-set = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
-variants = [{name = "softmax", attn = "softmax"}, {name = "half", attn = "ssa"}, {name = "none", attn = "ssmax"}]
-
-[[claims]]
-statement = "Half errs less"
-where = "here"
-left = {of = "half"}
-is = "below"
-right = {of = "softmax"}
-"""
-
-
 @pytest.mark.slow
 def test_own_runs_are_judged_with_intervals_of_python(tmp_path):
-    store = made.store(tmp_path)
-    for seed, luck in enumerate((1.0, 1.5, 1.2)):
-        made.finished(store, "softmax", seed)
-        made.finished(store, "ssa", seed, 0.5 * luck)
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "made.toml").write_text(EXPERIMENT)
+    store = made.experiment(tmp_path)
     grids = {}
     found = claims.judged(store, tmp_path / "files", grids=grids)
     (entry,), (compared,) = found.all, found.comparisons
