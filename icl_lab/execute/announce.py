@@ -224,7 +224,11 @@ def remaining(runs: Sequence[Run], clock: Clock) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as one says it: 40 s, 4 min, 2.5 h, 3 days."""
+    """Return a time in a unit that suits it.
+
+    >>> [duration(seconds) for seconds in (0.2, 89, 90, 5399, 5400, 172_799, 172_800)]
+    ['1 s', '89 s', '2 min', '90 min', '1.5 h', '48.0 h', '2 days']
+    """
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:
