@@ -322,24 +322,6 @@ def rated(findings: Sequence[Finding]) -> list[Finding]:
     return [replace(each, q=float(q)) for each, q in zip(findings, p, strict=True)]
 
 
-def sides_correlation(findings: Iterable[Finding], models: str) -> float:
-    """Correlation over seeds of both sides of claims about one model, or two, pooled over the claims of a record.
-
-    Formula: sum (k - 1) r / sum (k - 1), r Pearson's correlation of (log) left and right over the k >= 3 seeds of a
-    claim; claims with a side that does not spread are left out. NaN without any.
-    """
-    total, weights = 0.0, 0
-    for each in findings:
-        one = len({spec.partition("->")[0] for spec in each.specs}) == 1
-        if not each.pairing or len(each.seeds) < FIRST or one != (models == "one model"):
-            continue
-        left, right = (np.log(side) if each.ratio else np.asarray(side) for side in (each.left, each.right))
-        if np.isfinite([*left, *right]).all() and left.std() > 0 and right.std() > 0:
-            total += (len(left) - 1) * float(np.corrcoef(left, right)[0, 1])
-            weights += len(left) - 1
-    return total / weights if weights else math.nan
-
-
 def strongest(findings: Iterable[Finding]) -> list[Finding]:
     """Return each claim once: at the largest scale that decides it, else at the one with most seeds."""
     chosen = dict[tuple[str, str], Finding]()

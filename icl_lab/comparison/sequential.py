@@ -32,7 +32,7 @@ RISK = (
     "in ten of one normalizer fails by five standard deviations. There look at the single seeds."
 )
 # Whether the two sides of a claim are paired by training seed: chosen once, from the correlation of both sides over
-# seeds, pooled over all claims of the record of 2026-11-29 (``ledger.sides_correlation``). Pairing has half the degrees
+# seeds, pooled over all claims of the record of 2026-11-29 (tests/claims/test_referee.py). Pairing has half the degrees
 # of freedom, so that it is the narrower one, at 8 seeds and 99 %, only above a correlation of 1 - (t(14) / t(7))^2.
 PAIRED = {"one model": True, "two models": False}  # correlations 0.43 and 0.16
 # Claims whose seeds were all trained later are judged so; others keep the paired interval that they were judged by.
