@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 from matplotlib.figure import Figure
@@ -235,6 +236,7 @@ def test_markdown_is_shown_as_text():
     assert "<img" not in html
     assert html.count("&lt;img src=x") == 4
     assert "<b>&lt;img" in html
+    assert unescape(re.sub("<[^<>]*>", "", html)) == f"{HOSTILE}A {HOSTILE}.a{HOSTILE}b{HOSTILE}"
 
 
 @pytest.mark.usefixtures("stocked", "quick_pictures")

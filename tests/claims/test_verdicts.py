@@ -4,6 +4,7 @@ import math
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from icl_lab.base.errors import BadValue
 from icl_lab.claims import judge, ledger
@@ -118,6 +119,8 @@ def test_an_open_claim_says_what_would_decide_it():
     assert found.open
     assert found.more == 16 - 3
     assert found.outlook == "about 13 more seeds, 6.5 h on one core"
+    for hours, said in ((1 / 13, "1 h"), (0.9 / 13, "54 min"), (0.001 / 13, "1 min")):
+        assert replace(found, hours=hours).outlook == f"about 13 more seeds, {said} on one core"
     never = judged("above", [1.0, 20.0, 0.5], [1.0] * 3)
     assert never.more is None
     assert never.outlook == "probably more than 64 seeds"

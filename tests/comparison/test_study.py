@@ -13,7 +13,7 @@ from icl_lab.base.grid import Grid
 from icl_lab.comparison import page
 from icl_lab.comparison.clip import clip_model, clip_targets
 from icl_lab.comparison.gather import trained_on
-from icl_lab.comparison.page import tables
+from icl_lab.comparison.page import tables, words
 from icl_lab.comparison.study import PairedGrids, compare, tidy
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import resolve
@@ -66,6 +66,12 @@ def noise(error, seeds, spread, shared=None, prompts=64):
             errors.add({"sigma_x": 1, "sigma_f": s, "length": 40}, values)
         made.append(errors)
     return made
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1, "1 training seed,"), (3, "3 training seeds,")])
+def test_conditions_count_seeds(seeds, said):
+    made = study({"softmax": lambda s, _: s, "ssa": lambda s, _: s}, seeds)
+    assert f"; {said} preset smoke, baseline softmax." in words.conditions(made, resolve("linear", "ssa", "smoke"))
 
 
 def test_prompt_variance_widens_an_interval_and_moves_nothing():
