@@ -24,7 +24,11 @@ class Citation:
 
     @property
     def bibtex(self) -> str:
-        """A BibTeX entry with the known fields: authors where they are named, else the title."""
+        """A BibTeX entry with the known fields: authors where they are named, else the title.
+
+        >>> print(Citation("Naim et al.", "2025", "2508.14685").bibtex.splitlines()[1].strip())
+        author = {Naim and others},
+        """
         named = re.sub(r" et al\.$", " and others", self.words).replace(" & ", " and ").replace(", ", " and ")
         people = self.words in ALONE or named != self.words
         field = f"author = {{{named}}}" if people else f"title = {{{self.words}}}"
