@@ -95,7 +95,7 @@ endif
 notebooks: ## execute the notebooks of docs/ and keep their outputs in them
 	@$(MAKE) --no-print-directory EXTRAS=dev,notebook execute
 execute: $(READY)
-	@$(PYTHON) docs/notebooks/execute.py
+	@$(PYTHON) docs/tutorials/execute.py
 # The documentation needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
 docs: ## build the documentation into docs/_build/, to be read from disk, with search
 	@$(MAKE) --no-print-directory EXTRAS=dev,docs docs-html

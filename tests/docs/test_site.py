@@ -28,14 +28,14 @@ def site(tmp_path_factory):
 
 
 def pages(site):
-    sources = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("notebooks/*.ipynb"))]
+    sources = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("tutorials/*.ipynb"))]
     return [site / path.relative_to(DOCS).with_suffix(".html") for path in sources]
 
 
 @pytest.mark.slow
 def test_every_page_is_built(site):
     assert [page.name for page in pages(site) if not page.exists()] == []
-    assert len([page for page in pages(site) if page.parent.name == "notebooks"]) >= 4
+    assert len([page for page in pages(site) if page.parent.name == "tutorials"]) >= 4
 
 
 @pytest.mark.slow
