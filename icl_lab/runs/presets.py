@@ -45,7 +45,7 @@ PRESETS = {
         prompts=64,
     ),
     "quick": Preset(
-        "regression: nano's quality in two thirds of its steps, at twice its rates",
+        "nano's quality on fits of functions in two thirds of its steps, at twice its rates",
         SMALL,
         muon(800, rate=1e-2, muon_rate=1e-2),
         grid="thin",
