@@ -53,8 +53,8 @@ PAPERS = {
 OURS = "Other papers and controls of this laboratory"
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
-SMALL = ("smoke", "quick", "nano")  # presets of a minute: a verdict there is marked
-MARKS = "†: may be a chance find (false discovery rate above 5 %). °: small scale (presets smoke, quick, nano)."
+SMALL = ("smoke", "nano")  # presets of a minute: a verdict there is marked
+MARKS = "†: may be a chance find (false discovery rate above 5 %). °: small scale (preset nano or smoke)."
 RATES = {"": "", "shared": "shared rate", "own": "own rates", "different": "rates differ"}
 SAID_ONCE = re.compile(" than printed|printed effect |( by)? the margin")  # of a size, where ``LEGEND`` explains it
 LEGEND = (
@@ -81,7 +81,7 @@ EXPLAINED = (
     " conditions at least a quarter as much as the best reference that reads no example, so that nothing is judged "
     "away from them. No better than trivial: in the cells of the claim a side errs no less than such a reference. "
     "Untrained positions: learned positions beyond the training length. At the ceiling: both sides within the "
-    "margin of an end of a rate or share. Small scale: presets smoke, quick, nano. Nothing to judge: what the claim is "
+    "margin of an end of a rate or share. Small scale: preset nano or smoke. Nothing to judge: what the claim is "
     "about did not occur in half of the seeds or more; where it occurred in most, the others are passed over and "
     "named. Exploratory: seeds finished before the claim was registered are among those that judge it, for lack of "
     "three later ones. One block: all seeds were trained at one commit on one class of machine. A verdict holds at "

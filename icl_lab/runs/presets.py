@@ -44,13 +44,6 @@ PRESETS = {
         grid="tiny",
         prompts=64,
     ),
-    "quick": Preset(
-        "nano's quality on fits of functions in two thirds of its steps, at twice its rates",
-        SMALL,
-        muon(800, rate=1e-2, muon_rate=1e-2),
-        grid="thin",
-        prompts=256,
-    ),
     "nano": Preset(
         "many seeds: at most a minute a run on one core",
         SMALL,

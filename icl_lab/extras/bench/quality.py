@@ -21,19 +21,13 @@ FIRST, BOUT = 0.5, 5.0  # seconds of training between two looks: a tenth of what
 PROMPTS = 1024
 # The same small model by each recipe: a preset, and what makes its model that of lite.
 RECIPES: dict[str, tuple[str, list[str]]] = {
-    "quick recipe": ("quick", []),
     "nano recipe": ("nano", []),
     "lite2 recipe": ("lite2", []),
     "lite recipe": ("lite", []),
     "paper recipe": ("small", ["model.layers=2"]),
 }
 # Which recipe is how much sooner there than which.
-PAIRS = (
-    ("quick recipe", "nano recipe"),
-    ("nano recipe", "lite recipe"),
-    ("lite2 recipe", "lite recipe"),
-    ("lite recipe", "paper recipe"),
-)
+PAIRS = (("nano recipe", "lite recipe"), ("lite2 recipe", "lite recipe"), ("lite recipe", "paper recipe"))
 
 
 @dataclass(frozen=True)
