@@ -10,6 +10,7 @@ from urllib.parse import unquote, urldefrag
 import msgspec
 import pytest
 
+from icl_lab.comparison.verdict import State
 from icl_lab.extras.site import pages
 from icl_lab.extras.site.build import BOUNDARY, Stock, build
 from icl_lab.extras.site.claims import WIDTH, Forest
@@ -195,7 +196,11 @@ def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
 
 def test_a_forest_plot_has_a_row_per_scale_on_one_axis(store):
     wide = {"effect": math.log(0.7), "low": -9.0, "high": 0.5, "preset": "lite", "printed": math.log(0.25)}
+    unlearned = {"state": State.NOT_LEARNED, "scale": None, "effect": math.nan, "low": math.nan, "high": math.nan}
     entries = made.claim("A is less", "below"), made.claim("A is less", "inconclusive", **wide)
+    third = made.claim("A is less", "inconclusive", preset="nano", **unlearned)
+    (alone,) = Forest.each([third, entries[1]])
+    assert alone.ratio
     (plot,) = Forest.each(reversed(entries))
     assert [each.found.preset for each in plot.entries] == ["smoke", "lite"]
     # Effects 0, 0.7, 0.5 and 0.25, as logarithms, span log 4: so far below the least an interval is cut.

@@ -139,6 +139,11 @@ class Forest:
 
     entries: Sequence[ClaimEntry]
 
+    @property
+    def ratio(self) -> bool:
+        """True where ratios are drawn, False where differences are."""
+        return any(each.found.ratio for each in self.entries)
+
     @cached_property
     def _ends(self) -> tuple[float, float]:
         """Both ends of the axis: all effects, and of wide intervals as much again as effects span."""
@@ -157,14 +162,13 @@ class Forest:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Marks of the axis: place and number."""
-        found = self.entries[0].found
-        low, high = map(found.shown, self._ends)
-        logs = (ticker.LogLocator(subs=(1, 2, 5)), ticker.LogLocator()) if found.ratio else ()
+        low, high = map(math.exp, self._ends) if self.ratio else self._ends
+        logs = (ticker.LogLocator(subs=(1, 2, 5)), ticker.LogLocator()) if self.ratio else ()
         for locator in (*logs, ticker.MaxNLocator(4)):
             values = [float(f"{value:.6g}") for value in locator.tick_values(low, high) if low <= value <= high]
             if len(values) in (3, 4, 5):
                 break
-        return [(self.x(math.log(value) if found.ratio else value), f"{value:g}") for value in values]
+        return [(self.x(math.log(value) if self.ratio else value), f"{value:g}") for value in values]
 
     @classmethod
     def each(cls, entries: Iterable[ClaimEntry]) -> "list[Forest]":
