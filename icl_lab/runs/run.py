@@ -266,10 +266,11 @@ class Run:
         """
         if (known := self.answer_bound()) is not None:
             return float(known[1].max())
+        if self.spec.train.ema:
+            return None
         if history is None:
             history = self.history() if "history.csv" in self.files else []
-        rows = [] if self.spec.train.ema else history
-        return rows[-1].get("bound") if rows and rows[-1]["step"] == self.spec.train.steps else None
+        return history[-1].get("bound") if history and history[-1]["step"] == self.spec.train.steps else None
 
     def env(self) -> dict[str, Any]:
         """Return what ``env.json`` holds: versions, device, threads, commit, time, the hash of the weights."""
