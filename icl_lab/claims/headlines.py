@@ -46,8 +46,7 @@ def by_paper(findings: Iterable[Finding], papers: Mapping[str, str]) -> dict[str
     def order(found: Finding) -> tuple[bool, bool]:
         return (found.experiment, found.claim) not in HEADLINES, found.small
 
-    groups = {paper.title: list[Finding]() for paper in ledger.PAPERS.values()} | {ledger.OURS: []}
+    groups = {title: list[Finding]() for title in ledger.TITLES.values()}
     for each in sorted(findings, key=order):
-        short = papers.get(each.experiment, "")
-        groups[ledger.PAPERS[short].title if short else ledger.OURS].append(each)
+        groups[ledger.TITLES[papers.get(each.experiment, "")]].append(each)
     return {title: group for title, group in groups.items() if group}

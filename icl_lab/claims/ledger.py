@@ -51,6 +51,7 @@ PAPERS = {
     "poster": Paper("El Alami", "The poster (El Alami and El Hassani)"),
 }
 OURS = "Other papers and controls of this laboratory"
+TITLES = {name: paper.title for name, paper in PAPERS.items()} | {"": OURS}  # by the short names of ``paper_of``
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
 SMALL = ("smoke", "nano")  # presets of a minute: a verdict there is marked

@@ -13,7 +13,7 @@ import pytest
 from icl_lab.comparison.verdict import State
 from icl_lab.extras.site import pages
 from icl_lab.extras.site.build import BOUNDARY, Stock, build
-from icl_lab.extras.site.claims import WIDTH, Forest
+from icl_lab.extras.site.claims import Forest
 from tests.site import made
 
 HOSTILE = ["<script>alert(1)<%script>", '"><img src=x onerror=alert(1)>', "' onclick='alert(1)", "{{ 7*7 }}", "a&amp;b"]
@@ -206,8 +206,8 @@ def test_a_forest_plot_has_a_row_per_scale_on_one_axis(store):
     # Effects 0, 0.7, 0.5 and 0.25, as logarithms, span log 4: so far below the least an interval is cut.
     low, high = -2 * math.log(4), 0.5
     for effect in (low, -1.0, 0.0, math.log(0.25), high):
-        assert plot.x(effect) == pytest.approx(8 + (WIDTH - 16) * (effect - low) / (high - low), abs=0.06)
-    assert (plot.x(-9.0), plot.x(9.0)) == (8, WIDTH - 8)
+        assert plot.x(effect) == pytest.approx(8 + (Forest.width - 16) * (effect - low) / (high - low), abs=0.06)
+    assert (plot.x(-9.0), plot.x(9.0)) == (8, Forest.width - 8)
     assert [(plot.x(math.log(float(words))), words) for _, words in plot.ticks] == plot.ticks
     assert [words for _, words in plot.ticks] == ["0.1", "0.2", "0.5", "1"]
     page = build(Stock.of(store, store.root, judge=made.claims(*entries)))[urldefrag(entries[0].page)[0]].decode()

@@ -15,7 +15,7 @@ from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.claims import ledger
 from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
-from icl_lab.extras.site.claims import HEIGHT, WIDTH, ClaimEntry, Claims, Forest
+from icl_lab.extras.site.claims import ClaimEntry, Claims, Forest
 from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.specifications import Grids, Specification
 from icl_lab.extras.site.studies import MOST_ROWS, StudyPage
@@ -176,8 +176,6 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: 
         name=name,
         made=entries[0].made,
         forests=Forest.each(entries),
-        width=WIDTH,
-        height=HEIGHT,
         scales=[(preset, here, compared.get(preset)) for preset, here in scales],
         known=stock.by_hash,
         study_of={study.place.rpartition("/")[2]: study for study in beside},

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from matplotlib import ticker
 
@@ -29,7 +30,6 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 BADGES = {"yes": "as claimed", "no": "against", "same": "no difference", "open": "open"}
-WIDTH, HEIGHT = 320, 22  # of a row of a forest plot
 FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
 
@@ -138,6 +138,8 @@ class Forest:
     """Forest plot of a claim: the effect with its interval at each scale, smallest first, on one axis."""
 
     entries: Sequence[ClaimEntry]
+    width: ClassVar[int] = 320  # of a row
+    height: ClassVar[int] = 22
 
     @property
     def ratio(self) -> bool:
@@ -157,7 +159,7 @@ class Forest:
     def x(self, effect: float) -> float:
         """Return the place of an effect in the row, within both ends."""
         low, high = self._ends
-        return round(8 + (WIDTH - 16) * (min(max(effect, low), high) - low) / (high - low), 1)
+        return round(8 + (self.width - 16) * (min(max(effect, low), high) - low) / (high - low), 1)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
@@ -199,11 +201,10 @@ class Claims:
 
     def by(self, what: str) -> dict[str, list[ClaimEntry]]:
         """Return the claims by their ``experiment``, or by the ``paper`` that makes them, in the order of PAPERS."""
-        titles = {name: paper.title for name, paper in ledger.PAPERS.items()} | {"": ledger.OURS}
-        found: dict[str, list[ClaimEntry]] = {title: [] for title in titles.values()} if what == "paper" else {}
+        found: dict[str, list[ClaimEntry]] = {title: [] for title in ledger.TITLES.values()} if what == "paper" else {}
         for each in self.all:
-            paper = titles[ledger.paper_of(each.made.paper)]
-            found.setdefault(paper if what == "paper" else each.found.experiment, []).append(each)
+            name = ledger.TITLES[ledger.paper_of(each.made.paper)] if what == "paper" else each.found.experiment
+            found.setdefault(name, []).append(each)
         return {name: entries for name, entries in found.items() if entries}
 
 

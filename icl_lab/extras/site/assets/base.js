@@ -20,6 +20,14 @@ const site = (() => {
     return element;
   }
 
+  /** A labelled choice of [value, words]; what is chosen goes to ``change``. */
+  function pick(label, values, chosen, change) {
+    const select = make("select", {}, ...values.map(([value, text]) => make("option", { value }, text)));
+    select.value = chosen;
+    select.addEventListener("input", () => change(select.value));
+    return make("label", {}, label, select);
+  }
+
   /** Two digits that fit a cell: 0.0083, 0.12, 3.4, 56, 1.2k. */
   function short(value) {
     if (value === null || value === undefined || Number.isNaN(value)) return "";
@@ -77,5 +85,5 @@ const site = (() => {
     location.href = `${root}index.html#${words}`;
   });
 
-  return { put, make, short, plain, number, color, css, ink, seen, scheme, asked, held };
+  return { put, make, pick, short, plain, number, color, css, ink, seen, scheme, asked, held };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 // Several runs on one chart: the data files that the address names are loaded, and their curves drawn together.
 (() => {
-  const { make, number, chart, wide, HUES } = site;
+  const { make, pick, number, chart, wide, HUES } = site;
   const said = document.getElementById("said"), MOST = 8;
   const ids = [...new Set(site.asked().getAll("run"))].filter((id) => /^[\w.-]+$/.test(id));
   if (!ids.length) return;
@@ -35,13 +35,10 @@
     }
     const first = runs[0].task, prefer = (list, name) => (list.some((each) => each.name === name) ? name : list[0].name);
     let metric = prefer(metrics, first.headline), along = prefer(axes, first.along);
-    const pick = (label, list, chosen, change) => {
-      const select = make("select", {}, ...list.map((each) => make("option", { value: each.name }, each.label)));
-      select.value = chosen;
-      select.addEventListener("input", () => { change(select.value); show(); });
-      return make("label", {}, label, select);
-    };
-    document.getElementById("controls").append(pick("Metric", metrics, metric, (v) => { metric = v; }), pick("Along", axes, along, (v) => { along = v; }));
+    const words = (list) => list.map((each) => [each.name, each.label]);
+    document.getElementById("controls").append(
+      pick("Metric", words(metrics), metric, (value) => { metric = value; show(); }),
+      pick("Along", words(axes), along, (value) => { along = value; show(); }));
     document.getElementById("shift").hidden = false;
 
     /** Values of all seeds of a run at one value of the axis, all else as in training. */

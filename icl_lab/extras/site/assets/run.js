@@ -1,7 +1,7 @@
 "use strict";
 // The page of a specification: the grid of a seed under shift with sliders for axes not drawn, a curve, the training.
 (() => {
-  const { make, plain, number, heatmap, key, chart, wide, HUES, grey } = site;
+  const { make, pick, plain, number, heatmap, key, chart, wide, HUES, grey } = site;
   const name = location.pathname.split("/").pop().replace(/\.html$/, "");
   const data = site.held.get(`run/${decodeURIComponent(name)}`);
   if (!data) return;
@@ -22,19 +22,13 @@
     let metric = task.headline, who = data.model, along = task.along;
 
     const words = Object.fromEntries(data.metrics.map((each) => [each.name, each.label]));
-    const pick = (label, values, chosen, change) => {
-      const select = make("select", {}, ...values.map(([value, text]) => make("option", { value }, text)));
-      select.value = chosen;
-      select.addEventListener("input", () => { change(select.value); show(); });
-      return make("label", {}, label, select);
-    };
     controls.append(
-      pick("Metric", data.metrics.map((each) => [each.name, each.label]), metric, (value) => { metric = value; }),
-      pick("Predictor", data.who.map((each) => [each, each]), who, (value) => { who = value; }));
+      pick("Metric", data.metrics.map((each) => [each.name, each.label]), metric, (value) => { metric = value; show(); }),
+      pick("Predictor", data.who.map((each) => [each, each]), who, (value) => { who = value; show(); }));
     const sliders = make("div", { className: "filters" });
     controls.append(sliders);
     document.getElementById("along").append(
-      pick("Along", axes.filter((each) => each.values.length > 1).map((each) => [each.name, each.label]), along, (value) => { along = value; }));
+      pick("Along", axes.filter((each) => each.values.length > 1).map((each) => [each.name, each.label]), along, (value) => { along = value; show(); }));
 
     function slide() {
       sliders.replaceChildren(...axes.filter((each) => each.name !== task.down && each.name !== task.across && each.values.length > 1).map((each) => {
