@@ -15,9 +15,7 @@ from icl_lab.base.errors import BadValue, LabError, UnknownName
 from icl_lab.base.grid import EXACT
 
 KINDS = ("latex", "markdown", "csv", "parquet")
-PREAMBLE = (
-    r"% \usepackage{booktabs,etoolbox,siunitx}; for bold numbers \robustify\bfseries with \sisetup{detect-weight=true}"
-)
+NEEDS = r"% \usepackage{booktabs,etoolbox,siunitx}; bold numbers: \robustify\bfseries, \sisetup{detect-weight=true}"
 PRINTED = "table.md"  # in the folder of a study: what its command printed
 LATEX = {
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
@@ -67,25 +65,7 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
     if not isinstance(frame.index, pd.RangeIndex):  # names of rows
         frame = frame.rename_axis(index=lambda name: name or "").reset_index()
     if kind == "latex":
-        measured = [all(map(_measured, column)) for _, column in frame.items()]
-        columns = [
-            [_siunitx(cell) if number else _latex(cell) for cell in column]
-            for number, (_, column) in zip(measured, frame.items(), strict=True)
-        ]
-        heads = [_latex(name) for name in frame]
-        heads = [f"{{{head}}}" if number else head for number, head in zip(measured, heads, strict=True)]
-        # Heads are formats of pandas, in which braces stand twice.
-        made = pd.DataFrame(dict(enumerate(columns))).style.hide(axis="index")
-        made = made.relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
-        text = made.to_latex(
-            column_format="".join("S" if number else "l" for number in measured),
-            hrules=True,
-            caption=in_latex(caption) or None,
-            label=label or None,
-            position="t" if caption or label else None,
-            position_float="centering" if caption or label else None,
-        )
-        return f"{PREAMBLE}\n{text}".encode()
+        return f"{NEEDS}\n{latex(frame, caption, label)}".encode()
     if kind == "markdown":
         return ("\n".join([*md.head(map(str, frame.columns)), *map(md.row, _texts(frame))]) + "\n").encode()
     numbers = _numbers(frame)
@@ -93,6 +73,31 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
         return typed(numbers.map(csv_cell).rename(columns=csv_cell), kind)
     numbers.columns = pd.Index(_distinct(map(str, numbers.columns)))  # of which Parquet has no two alike
     return typed(numbers, kind)
+
+
+def latex(frame: pd.DataFrame, caption: str = "", label: str = "", *, columns: str = "", long: bool = False) -> str:
+    """Return a table as LaTeX by pandas' Styler; ``columns`` are its column types, if not ``S`` and ``l`` by content.
+
+    A ``long`` one is a ``longtable``, with its head on every page.
+    """
+    measured = [all(map(_measured, column)) for _, column in frame.items()]
+    cells = [
+        [_siunitx(cell) if number else _latex(cell) for cell in column]
+        for number, (_, column) in zip(measured, frame.items(), strict=True)
+    ]
+    heads = [f"{{{_latex(name)}}}" if number else _latex(name) for number, name in zip(measured, frame, strict=True)]
+    # Heads are formats of pandas, in which braces stand twice.
+    made = pd.DataFrame(dict(enumerate(cells))).style.hide(axis="index")
+    made = made.relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
+    return made.to_latex(
+        column_format=columns or "".join("S" if number else "l" for number in measured),
+        hrules=True,
+        caption=in_latex(caption) or None,
+        label=label or None,
+        position="t" if caption or label else None,
+        position_float="centering" if caption or label else None,
+        environment="longtable" if long else None,
+    )
 
 
 def typed(frame: pd.DataFrame, kind: str) -> bytes:

@@ -110,10 +110,7 @@ def latex(paper: str, rows: Sequence[Finding], figures: Sequence[str], prose: Se
     """Return the report as a whole article in LaTeX, with its figures as PDF."""
     head, *lines = _table(rows)
     frame = frame_of([dict(zip(head, line, strict=True)) for line in lines], columns=head)
-    body = tables.encode(frame, "latex").decode()
-    # A table of more rows than a page holds: the same rows, with the head on every page.
-    body = re.sub(r"(?s).*\\begin\{tabular\}\{\w+\}", lambda _: rf"\begin{{longtable}}{{{COLUMNS}}}", body, count=1)
-    body = body.replace(r"\midrule", "\\midrule\n\\endhead", 1).replace(r"\end{tabular}", r"\end{longtable}")
+    body = tables.latex(frame, columns=COLUMNS, long=True)
     shown = [rf"\noindent\includegraphics[width=\linewidth,height=.92\textheight,keepaspectratio]{{{name}.pdf}}"
              for name in figures]  # fmt: skip
     text = [

@@ -48,7 +48,7 @@ def test_a_report_has_the_title_of_the_papers_page(name):
 @pytest.mark.slow
 def test_every_claim_stands_in_the_latex_with_its_numbers(written):
     text = written["report.tex"].decode()
-    body = text[text.index(r"\endhead") : text.index(r"\bottomrule")]
+    body = text[text.index(r"\endlastfoot") : text.index(r"\end{longtable}")]
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert len(lines) == len(rows_of(written["report.md"].decode()))
     assert all(len(re.findall(r"(?<!\\)&", line)) == 7 for line in lines)
