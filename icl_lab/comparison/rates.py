@@ -4,11 +4,13 @@ A run of a curve is trained like the run that is asked for, with ``train.rate`` 
 multiplied by the factor, from a tuning seed (100 and up). It is tested in training conditions on tuning prompts
 (``test.draws=tuning``), which no training and no other test draws: no number of a test grid is read.
 
-    error at a factor   geometric mean over the tuning seeds (arithmetic of rates of error); infinite if one diverged
+    error at a factor   geometric mean over the tuning seeds (arithmetic of losses in nats); infinite if one diverged.
+                        Where errors are shares of wrong answers: the training loss, mean over the last tenth of the
+                        steps, each on prompts seen once. A share is 0 at most rates of a task that is learned.
     best                factor of the least error; it has a bracket where the factors on both sides of it err more
-    sensitivity         mean over the factors of log(min(error, trivial) / error at the best), nats; of rates of error
-                        the mean difference. The cap is the trivial reference (arXiv 2309.14322, Sec. 2.2, caps at the
-                        loss of the untrained model)
+    sensitivity         mean over the factors of log(min(error, cap) / error at the best), nats; of losses in nats the
+                        mean difference. The cap is the trivial reference, of training losses the largest first one
+                        (arXiv 2309.14322, Sec. 2.2, caps at the loss of the untrained model)
 """
 
 import math
@@ -30,6 +32,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import training_cell, trivial_error
+from icl_lab.tasks.base import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +43,7 @@ BEST = ("best", "rate", "muon_rate", "low", "high", "error")  # columns that are
 HEAD = ["normalizer", "best", "rate", "bracket", "error", "sensitivity"]  # of a table; then a column per factor
 FIRST_SEED = 100  # of tuning: no comparison has so many seeds
 PROMPTS = 1024
+TAIL = 0.1  # share of the steps, the last, over which a training loss is averaged
 
 
 def is_power(factor: float) -> bool:
@@ -138,13 +142,27 @@ def _allowed(spec: RunSpec, factor: float) -> bool:
 def curve(spec: RunSpec, runs: Mapping[float, Sequence[Run]]) -> Curve:
     """Return the curve of finished runs, by factor."""
     task = tasks.build(spec.task)
-    errors = {factor: [_error(run, task.headline) for run in group] for factor, group in runs.items()}
-    first = next(iter(runs.values()))[0]  # references have the same errors in all runs
-    return Curve(spec, errors, trivial_error(first.grid(), task, first.spec), task.log_scale)
+    errors = {factor: [_error(run, task) for run in group] for factor, group in runs.items()}
+    each = [run for group in runs.values() for run in group]
+    if task.rates:
+        cap = max((run.history()[0]["loss"] for run in each if not run.diverged), default=math.nan)
+    else:  # references have the same errors in all runs
+        cap = trivial_error(each[0].grid(), task, each[0].spec)
+    return Curve(spec, errors, cap, task.log_scale or task.rates)
 
 
-def _error(run: Run, metric: str) -> float:
-    return math.inf if run.diverged else float(run.grid().where(attn=run.name, metric=metric).frame["value"].mean())
+def _error(run: Run, task: Task) -> float:
+    if run.diverged:
+        return math.inf
+    if not task.rates:
+        return float(run.grid().where(attn=run.name, metric=task.headline).frame["value"].mean())
+    start = (1 - TAIL) * run.spec.train.steps
+    return fmean(row["loss"] for row in run.history() if row["step"] > start)
+
+
+def measure(task: Task) -> str:
+    """Return the label of the error of a curve."""
+    return "Training loss, last tenth of the steps" if task.rates else task.metric_label(task.headline)
 
 
 def stored(spec: RunSpec, store: Store) -> Curve | None:

@@ -114,12 +114,11 @@ def _place(plan: RatesPlan, runs: Mapping[str, CurveRuns], lab: Lab, where: Wher
 def _publish(
     plan: RatesPlan, curves: Mapping[str, Curve], runs: Mapping[str, CurveRuns], folder: Path, lab: Lab
 ) -> Made:
-    task = tasks.build(plan.task)
-    metric = task.metric_label(task.headline)
+    metric = rates.measure(tasks.build(plan.task))
     lines = [
         f"# Learning rates: {plan.task}, preset {plan.preset}",
         "",
-        f"{metric}, in training conditions, on tuning prompts that no other test draws; tuning seeds "
+        f"{metric}, in training conditions, on prompts that no other test draws; tuning seeds "
         f"{rates.FIRST_SEED} to {rates.FIRST_SEED + plan.seeds - 1}. A factor multiplies the rates of the recipe.",
         "",
         *rates.table(curves),

@@ -1,6 +1,7 @@
 """Learning-rate curves: brackets, divergence, sensitivity, the stored curve, and tuning that reads no test prompt."""
 
 import math
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -46,6 +47,22 @@ def test_a_diverged_training_is_a_point_of_the_curve():
     lost = rates.Curve(SPEC, {1: [math.inf], 2: [math.inf], 4: [math.inf]}, 1.0, log=True)
     assert (lost.lowest, lost.best, lost.wider()) == (None, None, [])
     assert math.isnan(lost.sensitivity)
+
+
+def test_shares_of_wrong_answers_are_measured_by_the_loss():
+    """Of 20 steps the tenth is 19 and 20; the cap is the largest first loss; a seed that diverged is infinite."""
+    spec = resolve("every:balance=half", "ssa", "nano", ["train.steps=20"])
+
+    def run(*losses, diverged=""):
+        rows = [{"step": step, "loss": loss} for step, loss in zip((1, 18, 19, 20), losses, strict=True)]
+        return SimpleNamespace(spec=spec, diverged=diverged, history=lambda: rows)
+
+    lost = run(9.0, 9.0, 9.0, 9.0, diverged="at step 20")
+    found = rates.curve(spec, {1: [run(0.7, 0.5, 0.02, 0.04)], 2: [run(0.8, 0.1, 0.01, 0.01)], 4: [lost]})
+    assert found.errors == {1: [pytest.approx(0.03)], 2: [0.01], 4: [math.inf]}
+    assert (found.trivial, found.log) == (0.8, True)
+    assert rates.measure(tasks.build("every")).startswith("Training loss")
+    assert rates.measure(tasks.build("linear")).startswith("mean squared error")
 
 
 def test_means_are_geometric_where_errors_span_decades():

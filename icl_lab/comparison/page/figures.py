@@ -64,9 +64,8 @@ def pictures(study: PairedGrids, facts: Mapping[str, Sequence[Facts]] | None = N
 def _tuned(study: PairedGrids) -> Picture:
     from icl_lab.comparison import rates  # few comparisons are at own rates
 
-    caption = "Each normalizer over factors of the rates of these runs, on tuning prompts and seeds. Ring: the best."
-    label = study.task.metric_label(study.metric)
-    return Picture("Learning-rate curves", caption, lambda width: rates.figure(study.curves, label))
+    caption = "Each normalizer over factors of the rates of these runs, of tuning seeds. Ring: the best."
+    return Picture("Learning-rate curves", caption, lambda width: rates.figure(study.curves, rates.measure(study.task)))
 
 
 def _forest(study: PairedGrids) -> Picture:
