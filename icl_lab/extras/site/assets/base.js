@@ -48,6 +48,9 @@ const site = (() => {
   /** A value of a data file: numbers that have no end come as text. */
   const number = (value) => (value === "inf" ? Infinity : value === "-inf" ? -Infinity : value);
 
+  /** Where a cell stands in the list of a grid, the last axis fastest; `place` holds an index of each axis by its name. */
+  const flat = (axes, place) => axes.reduce((sum, axis) => sum * axis.values.length + place[axis.name], 0);
+
   // Viridis, at equal steps; between them straight lines.
   const STOPS = ["440154", "472c7a", "3b518b", "2c718e", "21908d", "27ad81", "5cc863", "aadc32", "fde725"];
   /** The colour at a share from 0 to 1, as [red, green, blue]. */
@@ -85,5 +88,5 @@ const site = (() => {
     location.href = `${root}index.html#${words}`;
   });
 
-  return { put, make, pick, short, plain, number, color, css, ink, seen, scheme, asked, held };
+  return { put, make, pick, short, plain, number, flat, color, css, ink, seen, scheme, asked, held };
 })();

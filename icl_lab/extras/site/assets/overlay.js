@@ -1,7 +1,7 @@
 "use strict";
 // Several runs on one chart: the data files that the address names are loaded, and their curves drawn together.
 (() => {
-  const { make, pick, number, chart, wide, HUES } = site;
+  const { make, pick, number, flat, chart, wide, HUES } = site;
   const said = document.getElementById("said"), MOST = 8;
   const ids = [...new Set(site.asked().getAll("run"))].filter((id) => /^[\w.-]+$/.test(id));
   if (!ids.length) return;
@@ -43,8 +43,9 @@
 
     /** Values of all seeds of a run at one value of the axis, all else as in training. */
     function values(run, at) {
-      const flat = run.axes.reduce((sum, axis) => sum * axis.values.length + (axis.name === along ? axis.values.indexOf(at) : run.task.at[axis.name]), 0);
-      return run.values[run.model][metric].v.map((list) => number(list[flat])).filter(Number.isFinite);
+      const { values: known } = run.axes.find((each) => each.name === along);
+      const cell = flat(run.axes, { ...run.task.at, [along]: known.indexOf(at) });
+      return run.values[run.model][metric].v.map((list) => number(list[cell])).filter(Number.isFinite);
     }
 
     function show() {

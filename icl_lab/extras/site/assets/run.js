@@ -1,7 +1,7 @@
 "use strict";
 // The page of a specification: the grid of a seed under shift with sliders for axes not drawn, a curve, the training.
 (() => {
-  const { make, pick, plain, number, heatmap, key, chart, wide, HUES, grey } = site;
+  const { make, pick, plain, number, flat, heatmap, key, chart, wide, HUES, grey } = site;
   const name = location.pathname.split("/").pop().replace(/\.html$/, "");
   const data = site.held.get(`run/${decodeURIComponent(name)}`);
   if (!data) return;
@@ -15,7 +15,6 @@
 
   function grid() {
     const { axes, task } = data, at = { ...task.at };
-    const index = (place) => axes.reduce((flat, axis) => flat * axis.values.length + place[axis.name], 0);
     const axis = Object.fromEntries(axes.map((each) => [each.name, each]));
     const controls = document.getElementById("controls");
     const { log } = task;
@@ -67,29 +66,29 @@
         cell: (r, c) => {
           const place = { ...at, [across.name]: c };
           if (!same) place[down.name] = r;
-          const flat = index(place), value = has(who) ? number(values(who, "v")[flat]) : null;
+          const cell = flat(axes, place), value = has(who) ? number(values(who, "v")[cell]) : null;
           const trained = Object.keys(task.trained).length > 0 && axes.every((each) => !(each.name in task.trained) || each.values[place[each.name]] === task.trained[each.name]);
-          const error = number(values(who, "e")[flat]);
+          const error = number(values(who, "e")[cell]);
           const where = axes.map((each) => `${each.label} ${each.values[place[each.name]]}`).join(", ");
-          const others = data.who.filter((each) => each !== who).map((each) => [each, values(each, "v")[flat]])
+          const others = data.who.filter((each) => each !== who).map((each) => [each, values(each, "v")[cell]])
             .filter(([, v]) => v !== null && v !== undefined).map(([each, v]) => `${each.replace("reference:", "")} ${plain(number(v))}`).join(", ");
           const said = `${where}: ${value === null ? "not measured" : plain(value)}${error ? ` ± ${plain(error)} (standard error over prompts)` : ""}`
-            + (trained ? "; as in training" : "") + (lost.has(flat) ? "; some answers were no finite numbers" : "") + (others ? ". Beside it: " + others : "");
-          return { value, lost: lost.has(flat), trained, said };
+            + (trained ? "; as in training" : "") + (lost.has(cell) ? "; some answers were no finite numbers" : "") + (others ? ". Beside it: " + others : "");
+          return { value, lost: lost.has(cell), trained, said };
         },
       });
       document.getElementById("map").append(key(["trained", "as in training"], ["hatch", "not measured"]));
       const line = axis[along];
-      const flats = line.values.map((_, i) => index({ ...at, [along]: i }));
+      const cells = line.values.map((_, i) => flat(axes, { ...at, [along]: i }));
       let count = 0;
       const lines = data.who.filter((each) => has(each)).map((each) => {
-        const model = each === data.model, y = flats.map((flat) => number(values(each, "v")[flat]));
+        const model = each === data.model, y = cells.map((cell) => number(values(each, "v")[cell]));
         return { label: each, y, ...(model ? { ...data.look, width: 2.5 } : grey(count++)) };
       });
       // The other seeds, thinner.
       seeds.forEach((value, i) => {
         if (i === seed || !has(data.model)) return;
-        lines.push({ label: `seed ${value}`, y: flats.map((flat) => number(values(data.model, "v", i)[flat])), ...data.look, width: 0.8, quiet: true });
+        lines.push({ label: `seed ${value}`, y: cells.map((cell) => number(values(data.model, "v", i)[cell])), ...data.look, width: 0.8, quiet: true });
       });
       const model = lines.filter((each) => each.label === data.model).flatMap((each) => each.y).filter((v) => v > 0);
       const positive = lines.flatMap((each) => each.y).filter(Number.isFinite).every((v) => v > 0) && model.length > 0;
