@@ -79,7 +79,7 @@ def _at_rates(made: Experiment, spec: RunSpec, store: Store) -> RunSpec:
         return spec
     from icl_lab.comparison import rates  # takes long, and few experiments need a curve
 
-    return rates.own(spec, store)
+    return rates.own([spec], store)[0]
 
 
 def only(made: Experiment, wanted: Collection[str]) -> Experiment:

@@ -180,18 +180,25 @@ def stored(spec: RunSpec, store: Store) -> Curve | None:
     return curve(spec, {factor: [runs[seed] for seed in shared] for factor, runs in found.items()}) if shared else None
 
 
-def own(spec: RunSpec, store: Store) -> RunSpec:
-    """Return a specification at the best rates of its stored curve.
+def own(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
+    """Return specifications at the best rates of their stored curves.
 
-    Raises ``BadValue`` with the command that makes the curve, where there is none or its best has no bracket.
+    Raises ``BadValue`` with the command that makes the curves, where one is not there or its best has no bracket.
     """
-    known = stored(spec, store)
-    if known is not None and known.tuned is not None:
-        return known.tuned
-    settings = [each for each in command.differences(spec) if not each.startswith("test.")]
-    line = command.trains("rates", spec.task, [spec.attn], spec.preset, settings, 1, store.root)
-    why = "has no stored learning-rate curve" if known is None else "has a curve whose best rate has no bracket"
-    raise BadValue(f"{spec.attn} on {spec.task} at {spec.preset} {why}; make it: {line}")
+    curves = [stored(spec, store) for spec in specs]
+    found = [each.tuned for each in curves if each is not None and each.tuned is not None]
+    lacking = [spec for spec, each in zip(specs, curves, strict=True) if each is None or each.tuned is None]
+    if not lacking:
+        return found
+    first, asked = lacking[0], _settings(lacking[0])
+    attns = [spec.attn for spec in lacking if (spec.task, _settings(spec)) == (first.task, asked)]
+    line = command.trains("rates", first.task, attns, first.preset, asked, 1, store.root)
+    which = f"{', '.join(attns)} on {first.task} at {first.preset}"
+    raise BadValue(f"{which}: no stored learning-rate curve with a best between two worse rates; make it: {line}")
+
+
+def _settings(spec: RunSpec) -> list[str]:
+    return [each for each in command.differences(spec) if not each.startswith("test.")]
 
 
 def muon(spec: RunSpec) -> float:

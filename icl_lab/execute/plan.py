@@ -89,7 +89,7 @@ class RunPlan:
         if self.rates == "own":
             from icl_lab.comparison import rates  # a sweep needs no curves
 
-            specs = {spec.hash: spec for spec in (rates.own(each, store) for each in specs.values())}
+            specs = {spec.hash: spec for spec in rates.own([*specs.values()], store)}
         for spec in specs.values():
             check_swap(spec, self.swap)
         return [store.run(spec, seed, rule) for spec in specs.values() for seed in self.seeds for rule in tests]

@@ -230,7 +230,7 @@ def test_learning_rates_stand_beside_the_verdict(tmp_path, monkeypatch, rates, f
     )
     text = (FILES / "ssa-table1.toml").read_text().replace('[[variants]]\nname = "ssa"\nattn = "ssa"', variant)
     (tmp_path / "rates.toml").write_text(f'rates = "{rates}"\n{text}')
-    monkeypatch.setattr("icl_lab.comparison.rates.own", lambda spec, store: spec)
+    monkeypatch.setattr("icl_lab.comparison.rates.own", lambda specs, store: specs)
     made = Finished(experiment.load("rates", tmp_path), Store(tmp_path / "results"), "nano")
     assert judge._rates(made, made.experiment.claims[0]) == said
     shown = Finding(claim="s", relation="below", state=State.JUDGED, effect=0.1, seeds=(0, 1, 2), rates=said)

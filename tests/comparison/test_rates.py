@@ -111,10 +111,17 @@ def test_tuning_asks_in_training_conditions_alone():
 
 
 def test_own_rates_without_a_curve_name_the_command(tmp_path):
-    with pytest.raises(
-        BadValue, match="ssa on linear at nano has no stored learning-rate curve; make it: icl-lab rates "
-    ):
-        rates.own(SPEC, Store(tmp_path))
+    """One command for all that lack a curve and share their settings; fields of the test are none of its business."""
+    names = ("ssa", "softmax", "entmax")
+    specs = [resolve("linear", name, "nano", ["train.steps=9", "test.axes.length=5"]) for name in names]
+    specs[2] = msgspec.structs.replace(specs[2], model=msgspec.structs.replace(specs[2].model, layers=1))
+    with pytest.raises(BadValue) as refused:
+        rates.own(specs, Store(tmp_path))
+    said, command = str(refused.value).split("; make it: icl-lab ")
+    assert said == "ssa, softmax on linear at nano: no stored learning-rate curve with a best between two worse rates"
+    assert command == (
+        f"rates --task linear --attn ssa --attn softmax --preset nano --set train.steps=9 --results {tmp_path}"
+    )
 
 
 def test_words_say_shared_or_own():
