@@ -8,7 +8,9 @@ from urllib.parse import urldefrag
 
 import pytest
 
+from icl_lab.claims import experiment as experiments
 from icl_lab.claims import judge, ledger
+from icl_lab.claims.finished import Finished
 from icl_lab.extras.site import claims, comparisons
 from icl_lab.extras.site.build import Stock, build
 from icl_lab.runs.evidence.archive import Archive
@@ -134,6 +136,19 @@ def test_own_runs_are_judged_with_intervals_of_python(tmp_path):
     assert compared.rows[0][2] == "{:.3g} [{:.3g}, {:.3g}]".format(*effects[0].ratio)
     assert compared.data["lines"][0]["low"][0] == pytest.approx(effects[0].ratio[1], rel=1e-3)
     assert effects[0].low < effects[0].effect < effects[0].high
+
+
+@pytest.mark.slow
+def test_learning_rates_of_an_experiment_are_those_of_its_preset(tmp_path):
+    finished = Finished(experiments.load("table1-own-rates", ROOT / "experiments"), repository(tmp_path), "nano")
+    compared = comparisons.against_baseline("table1-own-rates", finished, "nano")
+    assert {name: curve.best for name, curve in compared.curves.items()} == {
+        "softmax": 2, "ssa": 4, "entmax": 2, "sparsemax": 2, "cosformer": 2
+    }  # fmt: skip
+    data = compared.data["rates"]
+    assert data["x"][:4] == [0.25, 0.5, 1, 2]
+    assert data["lines"][0]["y"][3] == pytest.approx(0.0018, abs=5e-5)
+    assert None not in data["lines"][1]["y"][:6]
 
 
 def test_many_variants_are_a_table_alone(monkeypatch):

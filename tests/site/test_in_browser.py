@@ -1,11 +1,15 @@
 """The site in a real browser, from disk: it opens, finds, sorts, compares, and asks nobody."""
 
+import math
+
 import pytest
 
+from icl_lab.comparison.rates import Curve
 from icl_lab.comparison.statistics import paired
 from icl_lab.extras.site.build import Stock, build
 from icl_lab.extras.site.comparisons import Comparison
 from icl_lab.extras.site.place import write
+from icl_lab.runs.spec import resolve
 from tests.site import made
 
 HOSTILE = "<script>alert(1)<\\script>\"><img src=x onerror=alert(1)>' {{ 7*7 }}"
@@ -28,7 +32,9 @@ def place(tmp_path_factory):
     damaged = made.finished(store, "ssmax")
     (damaged.folder / "grid.csv").write_text("x")
     effects = [paired([1.0, 1.1, 0.9], [0.5, 0.7, 0.4]), paired([1.0], [0.5])]  # of one seed there is no interval
-    compared = Comparison("made", "smoke", "softmax", "error", True, "sigma", [1, 2], [1, 1], 3, [("ssa", 3, effects)])
+    shown = ("made", "smoke", "softmax", "error", True, "sigma", [1, 2], [1, 1], 3, [("ssa", 3, effects)])
+    curve = Curve(resolve("linear", "softmax", "smoke"), {1: [0.2], 2: [0.1], 4: [math.inf]}, 1.0, log=True)
+    compared = Comparison(*shown, {"softmax": curve, HOSTILE: curve}, "mean squared error")
     entries = made.claim("SSA errs less", "below"), made.claim(HOSTILE, "inconclusive")
     judge = made.claims(*entries, comparisons=[compared])
     stock = Stock.of(store, folder, judge=judge)
@@ -220,6 +226,20 @@ def test_a_comparison_is_drawn_beside_its_table(opened, place):
     assert rows[0][:2] == ["1", "1.0"]
     assert rows[0][2] == "0.521 [0.331, 0.821]"
     assert rows[1] == ["2", "1.0", "0.5"]
+    assert complaints == []
+
+
+@pytest.mark.slow
+def test_learning_rates_are_drawn_beside_their_table(opened, place):
+    tab, _, complaints = opened(page_of(place, "made", "experiments"))
+    assert tab.locator("[data-rates] canvas").count() == 1
+    assert "mean squared error" in tab.inner_text("[data-rates]")
+    assert HOSTILE in tab.inner_text("[data-rates]")
+    rows = tab.eval_on_selector_all(
+        "[data-rates] + div tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    assert rows[0] == ["normalizer", "best", "rate", "bracket", "error", "sensitivity", "x1", "x2", "x4"]
+    assert rows[1] == ["softmax", "x2", "0.006", "x1 to x4", "0.1", "1", "0.2", "0.1", "inf"]
     assert complaints == []
 
 

@@ -162,6 +162,7 @@ def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
 
 def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: Mapping[str, Any]) -> Site:
     compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
+    drawn = [each for each in compared.values() if each.drawn or each.curves]
     by_preset: dict[str, list[ClaimEntry]] = {}
     for entry in entries:
         by_preset.setdefault(entry.found.preset, []).append(entry)
@@ -180,14 +181,11 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: 
         known=stock.by_hash,
         study_of={study.place.rpartition("/")[2]: study for study in beside},
         beside=beside,
-        drawn=[each for each in compared.values() if each.drawn],
+        drawn=drawn,
         **common,
     )
     site: Site = {f"experiments/{address(name)}.html": page}
-    for each in compared.values():
-        if each.drawn:
-            site[f"data/{each.id}.js"] = script("comparison", each.id, each.data)
-    return site
+    return site | {f"data/{each.id}.js": script("comparison", each.id, each.data) for each in drawn}
 
 
 def _specification(spec: Specification, stock: Stock, common: Mapping[str, Any]) -> Site:

@@ -1,14 +1,16 @@
 """Tables of an experiment's variants against its baseline, cell by cell along one axis, with intervals over seeds."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.claims.finished import Finished
+from icl_lab.comparison import rates
+from icl_lab.comparison.rates import Curve
 from icl_lab.comparison.statistics import Effect
 from icl_lab.comparison.study import PairedGrids
 from icl_lab.extras.site.names import address
@@ -32,6 +34,8 @@ class Comparison:
     errors: Sequence[float]  # of the baseline, mean over seeds
     seeds: int  # of the baseline
     columns: Sequence[tuple[str, int, Sequence[Effect]]]  # a variant, its seeds, an effect a cell
+    curves: Mapping[str, Curve] = field(default_factory=dict)  # of learning rates, where each variant has its own
+    measure: str = ""  # their error
 
     @property
     def id(self) -> str:
@@ -52,6 +56,11 @@ class Comparison:
         return len(self.places) > 1 and len(self.columns) <= MOST_CURVES
 
     @property
+    def tuning(self) -> tuple[list[str], list[list[str]]]:
+        """The learning-rate curves as a table: its head and its rows."""
+        return rates.HEAD + [f"x{each:g}" for each in rates.factors(self.curves)], rates.cells(self.curves)
+
+    @property
     def data(self) -> dict[str, Any]:
         """Curves with their intervals, as the page draws them."""
         lines = [
@@ -69,11 +78,22 @@ class Comparison:
             "ratio": self.ratio,
             "baseline": self.baseline,
             "lines": lines,
-        }
+        } | ({"rates": self._rates} if self.curves else {})
+
+    @property
+    def _rates(self) -> dict[str, Any]:
+        factors = rates.factors(self.curves)
+        means = {name: [curve.means.get(factor, math.nan) for factor in factors] for name, curve in self.curves.items()}
+        lines = [{"label": name, "y": [_shown(value) for value in values]} for name, values in means.items()]
+        return {"x": factors, "measure": self.measure, "log": any(c.log for c in self.curves.values()), "lines": lines}
 
     def _rounded(self, values: Sequence[float]) -> list[float | None]:
         back = [math.exp(min(value, 700.0)) if self.ratio else value for value in values]
-        return [float(f"{value:.4g}") if math.isfinite(value) else None for value in back]
+        return [_shown(value) for value in back]
+
+
+def _shown(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def against_baseline(name: str, finished: Finished, preset: str) -> Comparison | None:
@@ -110,4 +130,14 @@ def against_baseline(name: str, finished: Finished, preset: str) -> Comparison |
         errors=[fmean(whole.values(made.baseline, cell)) for cell in line],
         seeds=whole.seeds,
         columns=columns,
+        curves=_curves(finished, preset),
+        measure=rates.measure(task),
     )
+
+
+def _curves(finished: Finished, preset: str) -> dict[str, Curve]:
+    made = finished.experiment
+    if made.rates == "shared":
+        return {}
+    found = {each.name: rates.stored(made.spec(each, preset), finished.store) for each in made.variants}
+    return {name: curve for name, curve in found.items() if curve is not None}

@@ -7,3 +7,9 @@ for (const box of document.querySelectorAll("[data-comparison]")) {
   const label = data.ratio ? `ratio to ${data.baseline}` : `difference from ${data.baseline}`;
   site.chart(box, { x: data.x, lines, xLabel: data.axis, yLabel: label, logY: data.ratio, logX: site.wide(data.x), table: false });
 }
+// Errors over the learning rates that each variant was tuned on.
+for (const box of document.querySelectorAll("[data-rates]")) {
+  const data = site.held.get(`comparison/${box.dataset.rates}`).rates;
+  const lines = data.lines.map((line, i) => ({ ...line, color: site.HUES[i % site.HUES.length] }));
+  site.chart(box, { x: data.x, lines, xLabel: "factor of the preset's learning rates", yLabel: data.measure, logY: data.log, logX: true, table: false });
+}
