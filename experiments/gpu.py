@@ -1,7 +1,7 @@
-"""A quarter of an hour of one GPU: own rates, the read-out's start and stacks of seeds, at the paper's size.
+"""A quarter of an hour of one GPU: own rates at width 256, the read-out's start and stacks of seeds, by CUDA graphs.
 
-python experiments/gpu.py --to FOLDER                  on a GPU, preset paper2 by CUDA graphs
-python experiments/gpu.py --to FOLDER --rehearse       every part on a CPU at preset smoke, in two minutes
+python experiments/gpu.py --to FOLDER                  on a GPU, presets wide4 and paper2
+python experiments/gpu.py --to FOLDER --rehearse       every part on a CPU at preset smoke, in three minutes
 
 Parts come cheapest first, and what is finished is kept in FOLDER after each: runs.tar.gz (runs without weights, for
 ``icl-lab evidence pack``), log.txt, and the weights of two models in pieces of at most 15 MB. A part that is not begun
@@ -64,6 +64,7 @@ def main(context: click.Context, to: Path | None, minutes: float, rehearse: bool
         raise click.ClickException("there is no CUDA device here; --rehearse runs every part on a CPU.")
     session = Session(to, time.monotonic() + 60 * minutes, rehearse)
     session.multi_process_service()
+    session.own_rates()
     session.stacks()
     for name, jobs in trainings():
         session.train(name, jobs)
@@ -121,6 +122,24 @@ class Session:
         made = [*TESTS, *settings] + ([] if self.rehearse else ["train.engine=graph"])
         preset = "smoke" if self.rehearse else "paper2"
         return [json.dumps([attn, preset, made, seed, self.device, str(self.results)])]
+
+    def own_rates(self) -> None:
+        """Make the curves of ``ssa-own-rates.toml``, and train its seeds at their best; keep what is finished."""
+        began = time.monotonic()
+        preset, jobs = ("smoke", "2") if self.rehearse else ("wide4", str(AT_ONCE))
+        changed = ["train.steps=20"] if self.rehearse else ["train.engine=graph"]
+        common = ["--preset", preset, "--device", self.device, "--jobs", jobs, "--results", str(self.results)]
+        tuned = ["train.scaling=mup", *([] if self.rehearse else ["train.steps=4000"]), *changed]
+        for words, settings in (
+            (["rates", "--task", "linear", "--attn", "softmax,ssa"], tuned),
+            (["rates", "--task", "linear", "--attn", "softmax"], [*tuned, "model.qk_norm=yes"]),
+            (["experiment", "ssa-own-rates", "--seeds", "2" if self.rehearse else "5"], changed),
+        ):
+            result = self.run("-m", "icl_lab", *words, *common, *(w for each in settings for w in ("--set", each)))
+            if result is not None:
+                self.say(result.stdout + result.stderr[-300:] * bool(result.returncode))
+                self.keep()
+        self.say(f"own rates at width 256: {time.monotonic() - began:.0f} s")
 
     def stacks(self) -> None:
         """Steps a second of eight seeds of preset lite: as one stack, and as eight processes."""
