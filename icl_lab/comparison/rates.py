@@ -31,7 +31,7 @@ from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
-from icl_lab.runs.summary import training_cell, trivial_error
+from icl_lab.runs.summary import GATE, training_cell, trivial_error
 from icl_lab.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -237,6 +237,13 @@ def moved_words(curves: Mapping[str, Curve]) -> list[str]:
         elif each.best != 1:
             found.append(f"{name}: the best of its curve has moved to {each.best:g} times the rates of these runs.")
     return found
+
+
+def cliff_words(curves: Mapping[str, Curve]) -> list[str]:
+    """Name the curves that learn nothing one factor above their best: a mean error of at least ``GATE`` of the cap."""
+    steep = [name for name, c in curves.items() if c.bracket and c.mean(c.bracket[1]) >= GATE * c.trivial]
+    said = "one step above its best nothing is learned, so that other training seeds may fail at the best"
+    return [f"{name}: {said}." for name in steep]
 
 
 def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:

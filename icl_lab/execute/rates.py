@@ -124,6 +124,7 @@ def _publish(
         *rates.table(curves),
         "",
         *(f"{label}: no best rate, since the error is least at an edge." for label, c in curves.items() if not c.best),
+        *rates.cliff_words(curves),
         f"Made by {md.code(lab.command)}.",
         "",
     ]

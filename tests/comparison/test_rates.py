@@ -140,6 +140,17 @@ def test_a_curve_whose_best_has_moved_is_noticed():
     assert rates.moved_words({"ssa": lost}) == ["ssa: its curve has no best any more."]
 
 
+def test_a_best_below_a_cliff_is_noticed():
+    """The cap is 1, so that nothing is learned from 0.25 on; two steps above the best it is no cliff."""
+    steep, lost = curve({1: 0.2, 2: 0.1, 4: 0.25}), curve({1: 0.2, 2: 0.1, 4: math.inf})
+    gentle, edge = curve({1: 0.2, 2: 0.1, 4: 0.24, 8: 1.0}), curve({1: 0.1, 2: 0.9})
+    said = rates.cliff_words({"softmax": steep, "ssa": gentle, "l1": lost, "sima": edge})
+    assert [line.split(":")[0] for line in said] == ["softmax", "l1"]
+    assert said[0].endswith(
+        "one step above its best nothing is learned, so that other training seeds may fail at the best."
+    )
+
+
 def test_the_table_has_the_best_its_bracket_and_each_error():
     lines = table({"ssa": curve({1: 0.2, 2: 0.1, 4: 0.3}), "softmax": curve({1: 0.1, 2: 0.2, 4: math.inf})})
     assert lines[0] == "| normalizer | best | rate | bracket | error | sensitivity | x1 | x2 | x4 |"

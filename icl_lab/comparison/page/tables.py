@@ -77,7 +77,8 @@ def tuning(study: PairedGrids) -> list[Section]:
     made = Table(rates.HEAD + [f"x{each:g}" for each in rates.factors(study.curves)])
     made.rows.extend(Row(cells) for cells in rates.cells(study.curves))
     notes = [f"{rates.measure(study.task)}, in training conditions, of tuning seeds; x1 are the rates of these runs."]
-    return [Section("Learning-rate curves", made, [*notes, *rates.moved_words(study.curves)])]
+    more = [*rates.moved_words(study.curves), *rates.cliff_words(study.curves)]
+    return [Section("Learning-rate curves", made, [*notes, *more])]
 
 
 def table(study: PairedGrids, spec: RunSpec) -> Table:

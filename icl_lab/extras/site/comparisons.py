@@ -61,6 +61,11 @@ class Comparison:
         return rates.HEAD + [f"x{each:g}" for each in rates.factors(self.curves)], rates.cells(self.curves)
 
     @property
+    def cliffs(self) -> list[str]:
+        """Curves whose best lies one factor below a rate at which nothing is learned."""
+        return rates.cliff_words(self.curves)
+
+    @property
     def data(self) -> dict[str, Any]:
         """Curves with their intervals, as the page draws them."""
         lines = [
