@@ -96,6 +96,20 @@ def test_a_claim_that_comes_back_is_registered_anew(repository):
     assert told(repository.files) == {"s": 2}
 
 
+def test_a_record_of_claims_begins_with_their_registration(repository, run, monkeypatch, tmp_path):
+    """Verdicts depend on it, so that it is in step before anything is judged; here nothing was run."""
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    repository(claim())
+    (tmp_path / "results").mkdir()
+    where = ("--experiments", str(repository.files), "--results", str(tmp_path / "results"))
+    code, _, said = run("claims", "--record", *where)
+    assert code != 0
+    assert "nothing to record" in said
+    written = (repository.files / registration.NAME).read_text()
+    assert written == registration.table(repository.files)
+    assert written.count("mine") == 1
+
+
 def test_a_claim_that_is_not_committed_is_not_registered(repository):
     repository(claim())
     (repository.files / "mine.toml").write_text(FILE + CLAIM.format(**claim(cells="7")))
@@ -113,7 +127,7 @@ def test_the_repositorys_record_is_that_of_its_history():
     files = Path(__file__).parents[2] / "experiments"
     if not registration.complete(files):
         pytest.skip("a shallow clone has no history")
-    assert (files / registration.NAME).read_text() == registration.table(files), "run: make index"
+    assert (files / registration.NAME).read_text() == registration.table(files), "run: icl-lab claims --record"
 
 
 def test_a_record_that_is_none_is_said(tmp_path):

@@ -11,7 +11,7 @@ from icl_lab import __version__, normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.base.files import publish, write
 from icl_lab.base.registry import Choice
-from icl_lab.claims import ledger, registration
+from icl_lab.claims import ledger
 from icl_lab.cli import citations, index
 from icl_lab.cli.hints import program
 from icl_lab.cli.options import gathered, results_option
@@ -29,15 +29,12 @@ from icl_lab.runs import environment, extras, study_folder
 def index_(files: tuple[Path, ...], check: bool) -> None:
     """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
 
-    Without FILES the texts of stored studies too, from their tables, and in a whole clone experiments/registered.csv:
-    since when each claim stands.
+    Without FILES the texts of stored studies too, from their tables.
     """
     pages = list(files) or index.pages(Path())
     if missing := [str(page) for page in pages if not page.exists()]:
         raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
-    experiments, stale = Path("experiments"), list[str]()
-    if not files and not check and registration.complete(experiments):
-        _publish(experiments / registration.NAME, registration.table(experiments))
+    stale = list[str]()
     for page in counted(pages, "reading pages"):
         try:
             old = page.read_text()
@@ -48,7 +45,8 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
             continue
         stale.append(str(page))
         if not check:
-            _publish(page, new)
+            publish(page, new.encode())
+            out(f"wrote {page}")
     for page in pages:
         text = page.read_text()
         if ledger.CITES.search(text):
@@ -63,12 +61,6 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
         out(f"{len(pages)} pages are in step.")
     elif check:
         raise click.ClickException(f"out of step: {', '.join(stale)}; run: make index")
-
-
-def _publish(page: Path, text: str) -> None:
-    if not page.exists() or page.read_text() != text:
-        publish(page, text.encode())
-        out(f"wrote {page}")
 
 
 @click.command()
