@@ -242,8 +242,8 @@ def moved_words(curves: Mapping[str, Curve]) -> list[str]:
 def cliff_words(curves: Mapping[str, Curve]) -> list[str]:
     """Name the curves that learn nothing one factor above their best: a mean error of at least ``GATE`` of the cap."""
     steep = [name for name, c in curves.items() if c.bracket and c.mean(c.bracket[1]) >= GATE * c.trivial]
-    said = "one step above its best nothing is learned, so that other training seeds may fail at the best"
-    return [f"{name}: {said}." for name in steep]
+    said = "nothing is learned, so that other training seeds may fail at the best too"
+    return [f"One step above the best of {', '.join(steep)} {said}."] if steep else []
 
 
 def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:

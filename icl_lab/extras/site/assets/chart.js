@@ -12,7 +12,7 @@
 
   /**
    * Draws curves into a box.
-   * spec: x, lines [{label, y, color, dash, low, high, width, quiet (not in the legend)}], xLabel, yLabel, logX, logY, table (false: none), title.
+   * spec: x, lines [{label, y, color, dash, low, high, width, quiet (not in the legend)}], xLabel, yLabel, logX (2: powers of 2), logY, table (false: none), title.
    */
   function chart(box, spec) {
     box.classList.add("chart");
@@ -44,7 +44,7 @@
     const width = Math.max(260, Math.min(box.clientWidth || 800, 900));
     const options = {
       width, height: Math.round(Math.min(360, Math.max(240, width * 0.45))),
-      scales: { x: { time: false, distr: spec.logX ? 3 : 1 }, y: { distr: spec.logY ? 3 : 1, range: (_, low, high) => pad(low, high, spec) } },
+      scales: { x: { time: false, distr: spec.logX ? 3 : 1, log: spec.logX === 2 ? 2 : 10 }, y: { distr: spec.logY ? 3 : 1, range: (_, low, high) => pad(low, high, spec) } },
       axes: [{ ...axis, ...decades(spec.logX), label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
         { ...axis, ...decades(spec.logY), size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
       series, bands,

@@ -9,7 +9,8 @@ for (const box of document.querySelectorAll("[data-comparison]")) {
 }
 // Errors over the learning rates that each variant was tuned on.
 for (const box of document.querySelectorAll("[data-rates]")) {
-  const data = site.held.get(`comparison/${box.dataset.rates}`).rates;
-  const lines = data.lines.map((line, i) => ({ ...line, color: site.HUES[i % site.HUES.length] }));
-  site.chart(box, { x: data.x, lines, xLabel: "factor of the preset's learning rates", yLabel: data.measure, logY: data.log, logX: true, table: false });
+  const { rates, lines: compared } = site.held.get(`comparison/${box.dataset.rates}`);
+  const hue = (at) => (at < 0 ? site.grey(0) : { color: site.HUES[at % site.HUES.length] }); // that of the curve above
+  const lines = rates.lines.map((line) => ({ ...line, ...hue(compared.findIndex((each) => each.label === line.label)) }));
+  site.chart(box, { x: rates.x, lines, xLabel: "factor of the preset's learning rates", yLabel: rates.measure, logY: rates.log, logX: 2, table: false });
 }
