@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from icl_lab.base.errors import RunFailed
-from icl_lab.base.files import sha256
+from icl_lab.base.files import sha256, write
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import ledger, registration
@@ -114,8 +114,9 @@ def with_runs(findings: Iterable[Finding]) -> list[Finding]:
 def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: Tick = silent) -> dict[str, str]:
     """Judge all claims at all scales at which there are runs, and return the record's files; trains nothing.
 
-    The correlation of seeds within a block is measured on the same claims, and enters their intervals. Raises
-    ``RunFailed`` where nothing is stored, and where own runs or studies would be mixed into the evidence.
+    Registration, which verdicts depend on, is written first, in a whole clone. The correlation of seeds within a block
+    is measured on the same claims, and enters their intervals. Raises ``RunFailed`` where nothing is stored, and where
+    own runs or studies would be mixed into the evidence.
     """
     if _in_repository(store) and (own := _own_places(store)):
         raise RunFailed(
@@ -123,6 +124,8 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: T
             "(evidence add, evidence add-studies), or move it away."
         )
     here = [preset for preset in presets if store.has(preset)]
+    if here and registration.complete(files):
+        write(files / registration.NAME, registration.table(files).encode())
     found = _judged_at(here, files, store, 0.0, tick)
     if not found:
         raise RunFailed(f"no run of an experiment is stored in {store.root} or in the evidence: nothing to record.")

@@ -97,14 +97,16 @@ def test_a_claim_that_comes_back_is_registered_anew(repository):
 
 
 def test_a_record_of_claims_begins_with_their_registration(repository, run, monkeypatch, tmp_path):
-    """Verdicts depend on it, so that it is in step before anything is judged; here nothing was run."""
+    """Verdicts depend on it, so that it is in step before anything is judged; where nothing was run none is written."""
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
     repository(claim())
     (tmp_path / "results").mkdir()
-    where = ("--experiments", str(repository.files), "--results", str(tmp_path / "results"))
-    code, _, said = run("claims", "--record", *where)
-    assert code != 0
-    assert "nothing to record" in said
+    words = ("claims", "--record", "--experiments", str(repository.files), "--results", str(tmp_path / "results"))
+    code, _, said = run(*words)
+    assert (code, "nothing to record" in said) == (1, True)
+    assert not (repository.files / registration.NAME).exists()
+    (tmp_path / "results" / "runs" / "linear" / "ssa" / "smoke-00000000" / "seed-0").mkdir(parents=True)
+    run(*words)
     written = (repository.files / registration.NAME).read_text()
     assert written == registration.table(repository.files)
     assert written.count("mine") == 1

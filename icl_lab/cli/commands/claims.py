@@ -8,7 +8,7 @@ import icl_lab as icl
 from icl_lab.base.errors import UnknownName
 from icl_lab.base.files import write
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims import headlines, ledger, registration
+from icl_lab.claims import headlines, ledger
 from icl_lab.claims import record as records
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, gathered, read_option
@@ -51,8 +51,6 @@ def claims(
         raise UnknownName("preset", preset, PRESETS)
     store, place = where.store(), experiments.place(Path(where.experiments))
     if record:
-        if registration.complete(place):
-            write(place / registration.NAME, registration.table(place).encode())
         for name, text in records.written(place, store, tick=where.reporter.tick).items():
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
