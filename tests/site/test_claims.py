@@ -2,6 +2,7 @@
 
 import csv
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urldefrag
@@ -11,9 +12,11 @@ import pytest
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import judge, ledger
 from icl_lab.claims.finished import Finished
+from icl_lab.comparison.rates import Curve
 from icl_lab.extras.site import claims, comparisons
 from icl_lab.extras.site.build import Stock, build
 from icl_lab.runs.evidence.archive import Archive
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from tests.site import made
 
@@ -155,7 +158,11 @@ def test_many_variants_are_a_table_alone(monkeypatch):
     compared = comparisons.Comparison("a", "lite", "softmax", "error", True, "x", [1, 2], [1.0, 1.0], 3, [("b", 3, [])])
     assert compared.drawn
     monkeypatch.setattr(comparisons, "MOST_CURVES", 0)
-    assert not compared.drawn
+    assert (compared.drawn, compared.has_data) == (False, False)
+    tuned = replace(
+        compared, curves={"softmax": Curve(resolve("linear", "softmax", "smoke"), {1: [0.2]}, 1.0, log=True)}
+    )
+    assert (tuned.drawn, tuned.has_data) == (False, True)  # its curves over learning rates are
 
 
 def test_claims_that_cannot_be_judged_say_why(tmp_path):

@@ -162,7 +162,7 @@ def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
 
 def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: Mapping[str, Any]) -> Site:
     compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
-    drawn = [each for each in compared.values() if each.drawn or each.curves]
+    drawn = [each for each in compared.values() if each.has_data]
     by_preset: dict[str, list[ClaimEntry]] = {}
     for entry in entries:
         by_preset.setdefault(entry.found.preset, []).append(entry)

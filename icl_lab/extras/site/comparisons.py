@@ -52,18 +52,19 @@ class Comparison:
 
     @property
     def drawn(self) -> bool:
-        """True where curves are drawn in addition to the table."""
+        """True where differences are drawn in addition to the table."""
         return len(self.places) > 1 and len(self.columns) <= MOST_CURVES
 
     @property
-    def tuning(self) -> tuple[list[str], list[list[str]]]:
-        """The learning-rate curves as a table: its head and its rows."""
-        return rates.HEAD + [f"x{each:g}" for each in rates.factors(self.curves)], rates.cells(self.curves)
+    def has_data(self) -> bool:
+        """True where anything is drawn: differences, or curves over learning rates."""
+        return self.drawn or bool(self.curves)
 
     @property
-    def cliffs(self) -> list[str]:
-        """Curves whose best lies one factor below a rate at which nothing is learned."""
-        return rates.cliff_words(self.curves)
+    def tuning(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """The curves over learning rates as a table: its head, its rows, and which bests lie below a cliff."""
+        head = rates.HEAD + [f"x{each:g}" for each in rates.factors(self.curves)]
+        return head, rates.cells(self.curves), rates.cliff_words(self.curves)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -93,8 +94,7 @@ class Comparison:
         return {"x": factors, "measure": self.measure, "log": any(c.log for c in self.curves.values()), "lines": lines}
 
     def _rounded(self, values: Sequence[float]) -> list[float | None]:
-        back = [math.exp(min(value, 700.0)) if self.ratio else value for value in values]
-        return [_shown(value) for value in back]
+        return [_shown(math.exp(min(value, 700.0)) if self.ratio else value) for value in values]
 
 
 def _shown(value: float) -> float | None:
