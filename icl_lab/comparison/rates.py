@@ -142,22 +142,24 @@ def _allowed(spec: RunSpec, factor: float) -> bool:
 def curve(spec: RunSpec, runs: Mapping[float, Sequence[Run]]) -> Curve:
     """Return the curve of finished runs, by factor."""
     task = tasks.build(spec.task)
-    errors = {factor: [_error(run, task) for run in group] for factor, group in runs.items()}
-    each = [run for group in runs.values() for run in group]
     if task.rates:
-        cap = max((run.history()[0]["loss"] for run in each if not run.diverged), default=math.nan)
-    else:  # references have the same errors in all runs
-        cap = trivial_error(each[0].grid(), task, each[0].spec)
+        read = {factor: [[] if run.diverged else run.history() for run in group] for factor, group in runs.items()}
+        errors = {factor: [_last(rows, spec.train.steps) for rows in group] for factor, group in read.items()}
+        cap = max((rows[0]["loss"] for group in read.values() for rows in group if rows), default=math.nan)
+    else:
+        errors = {factor: [_error(run, task.headline) for run in group] for factor, group in runs.items()}
+        first = next(iter(runs.values()))[0]  # references have the same errors in all runs
+        cap = trivial_error(first.grid(), task, first.spec)
     return Curve(spec, errors, cap, task.log_scale or task.rates)
 
 
-def _error(run: Run, task: Task) -> float:
-    if run.diverged:
-        return math.inf
-    if not task.rates:
-        return float(run.grid().where(attn=run.name, metric=task.headline).frame["value"].mean())
-    start = (1 - TAIL) * run.spec.train.steps
-    return fmean(row["loss"] for row in run.history() if row["step"] > start)
+def _error(run: Run, metric: str) -> float:
+    return math.inf if run.diverged else float(run.grid().where(attn=run.name, metric=metric).frame["value"].mean())
+
+
+def _last(history: Sequence[Mapping[str, float]], steps: int) -> float:
+    """Mean training loss of the last tenth of the steps; infinite without a history, after a divergence."""
+    return fmean(row["loss"] for row in history if row["step"] > (1 - TAIL) * steps) if history else math.inf
 
 
 def measure(task: Task) -> str:
@@ -186,10 +188,10 @@ def own(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
     Raises ``BadValue`` with the command that makes the curves, where one is not there or its best has no bracket.
     """
     curves = [stored(spec, store) for spec in specs]
-    found = [each.tuned for each in curves if each is not None and each.tuned is not None]
-    lacking = [spec for spec, each in zip(specs, curves, strict=True) if each is None or each.tuned is None]
+    tuned = [None if each is None else each.tuned for each in curves]
+    lacking = [spec for spec, best in zip(specs, tuned, strict=True) if best is None]
     if not lacking:
-        return found
+        return [best for best in tuned if best is not None]
     first, asked = lacking[0], _settings(lacking[0])
     attns = [spec.attn for spec in lacking if (spec.task, _settings(spec)) == (first.task, asked)]
     line = command.trains("rates", first.task, attns, first.preset, asked, 1, store.root)
@@ -263,8 +265,13 @@ def factors(curves: Mapping[str, Curve]) -> list[float]:
     return sorted({factor for each in curves.values() for factor in each.errors})
 
 
+def head(curves: Mapping[str, Curve]) -> list[str]:
+    """Return the head of a table of curves: ``HEAD`` and the factors."""
+    return [*HEAD, *(f"x{factor:g}" for factor in factors(curves))]
+
+
 def cells(curves: Mapping[str, Curve]) -> list[list[str]]:
-    """Return a row of text per curve, under ``HEAD`` and the factors."""
+    """Return a row of text per curve, under ``head``."""
     found = []
     for label, each in curves.items():
         best = ["none", "", "none", ""]
@@ -278,7 +285,7 @@ def cells(curves: Mapping[str, Curve]) -> list[list[str]]:
 
 def table(curves: Mapping[str, Curve]) -> list[str]:
     """Return the table of curves: best factor and rate, its bracket, the error there, sensitivity, errors by factor."""
-    return md.table([*HEAD, *(f"x{factor:g}" for factor in factors(curves))], cells(curves))
+    return md.table(head(curves), cells(curves))
 
 
 def figure(curves: Mapping[str, Curve], metric: str) -> "Figure":

@@ -74,8 +74,7 @@ def tuning(study: PairedGrids) -> list[Section]:
         return []
     from icl_lab.comparison import rates  # few comparisons are at own rates
 
-    made = Table(rates.HEAD + [f"x{each:g}" for each in rates.factors(study.curves)])
-    made.rows.extend(Row(cells) for cells in rates.cells(study.curves))
+    made = Table(rates.head(study.curves), [Row(cells) for cells in rates.cells(study.curves)])
     notes = [f"{rates.measure(study.task)}, in training conditions, of tuning seeds; x1 are the rates of these runs."]
     more = [*rates.moved_words(study.curves), *rates.cliff_words(study.curves)]
     return [Section("Learning-rate curves", made, [*notes, *more])]

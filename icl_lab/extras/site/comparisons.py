@@ -10,7 +10,7 @@ from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.claims.finished import Finished
 from icl_lab.comparison import rates
-from icl_lab.comparison.rates import Curve
+from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.statistics import Effect
 from icl_lab.comparison.study import PairedGrids
 from icl_lab.extras.site.names import address
@@ -34,7 +34,7 @@ class Comparison:
     errors: Sequence[float]  # of the baseline, mean over seeds
     seeds: int  # of the baseline
     columns: Sequence[tuple[str, int, Sequence[Effect]]]  # a variant, its seeds, an effect a cell
-    curves: Mapping[str, Curve] = field(default_factory=dict)  # of learning rates, where each variant has its own
+    curves: Mapping[str, rates.Curve] = field(default_factory=dict)  # of learning rates, where each variant has its own
     measure: str = ""  # their error
 
     @property
@@ -61,10 +61,10 @@ class Comparison:
         return self.drawn or bool(self.curves)
 
     @property
-    def tuning(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """The curves over learning rates as a table: its head, its rows, and which bests lie below a cliff."""
-        head = rates.HEAD + [f"x{each:g}" for each in rates.factors(self.curves)]
-        return head, rates.cells(self.curves), rates.cliff_words(self.curves)
+    def tuning(self) -> Section:
+        """The curves over learning rates as a table, with a note of the bests that lie below a cliff."""
+        made = Table(rates.head(self.curves), [Row(cells) for cells in rates.cells(self.curves)])
+        return Section("Learning rates", made, rates.cliff_words(self.curves))
 
     @property
     def data(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def against_baseline(name: str, finished: Finished, preset: str) -> Comparison |
     )
 
 
-def _curves(finished: Finished, preset: str) -> dict[str, Curve]:
+def _curves(finished: Finished, preset: str) -> dict[str, rates.Curve]:
     made = finished.experiment
     if made.rates == "shared":
         return {}
