@@ -58,6 +58,16 @@ def test_scales_only_divide_and_are_finite(labels, wanted):
     assert float(factor[0, 0]) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("layout", ["shared", "separate"])
+def test_the_size_of_inputs_is_of_their_numbers_alone(layout):
+    task = tasks.build(f"regression:dim=1,layout={layout}")
+    prompt = task.sample(stream(0, "x"), 8, 6, sigma_x=30.0)
+    x = prompt.tokens[:, :6:2].square().sum((1, 2))
+    scaled = task.rescaling("inputs")(prompt.tokens).tokens
+    ratio = prompt.tokens[:, ::2].abs().amax((1, 2)) / scaled[:, ::2].abs().amax((1, 2))
+    assert torch.allclose(ratio, (x / 3).sqrt().clamp_min(1))
+
+
 def test_numbers_are_divided_by_the_largest_so_far():
     scaled, factor, start = by_largest(line(0.5, 1, -4, -1, 2, -1, 8, -1))
     assert scaled.flatten().tolist() == pytest.approx([0.5, 1, -1, -1, 0.5, -1, 1, -1])

@@ -35,17 +35,19 @@ class PairRescaling:
 
     Formula: s = max(1, sqrt(mean over i <= first of v_i^2)), v the labels (or all numbers of the inputs); v / s is read
 
-    Answers are multiplied by the scale of labels. A scale that is not finite is taken as 1.
+    Answers are multiplied by the scale of labels. A scale that is not finite is taken as 1. The first ``padding``
+    columns of an input hold none of its numbers and do not count.
     """
 
     part: Rescale
     first: int = FIRST
+    padding: int = 0
 
     def __call__(self, tokens: Tensor) -> Rescaled:
         """Tokens (b t w) -> tokens divided by their scale, and the factor of the answers."""
         inputs, labels = (tokens[:, role : 2 * self.first : 2] for role in (0, 1))
         one = tokens.new_ones(len(tokens), 1, 1)
-        of_inputs = _scale(inputs) if self.part in ("inputs", "both") else one
+        of_inputs = _scale(inputs[..., self.padding :]) if self.part in ("inputs", "both") else one
         # A label is the first number of its token; the others are 0.
         of_labels = _scale(labels[..., :1]) if self.part in ("labels", "both") else one
         is_input = (torch.arange(tokens.shape[1], device=tokens.device) % 2 == 0).view(1, -1, 1)

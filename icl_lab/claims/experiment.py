@@ -163,7 +163,7 @@ def load(name: str, folder: Path) -> Experiment:
                 printed.numbers(made, side)  # a number that is not printed is said here
             elif side.of not in known and not side.of.startswith("reference:"):
                 raise UnknownName(f"variant of {path.name}", side.of, known)
-            elif question is None and side.of.startswith("reference:"):
+            elif question is None and side.of.startswith("reference:") and side.constant is None:
                 _beside(made, claim, side, path.name)
     if made.baseline not in names_of:
         raise UnknownName(f"variant of {path.name}", made.baseline, names_of)

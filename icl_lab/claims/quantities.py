@@ -114,11 +114,13 @@ def from_grids(finished: Finished, claim: Claim, left_out: Sequence[int] = ()) -
         return grid.values_at(cells, column)
 
     def read(side: Quantity, metric: str, seed: int) -> float:
+        if side.constant is not None:
+            return _mean([side.constant], task.log_scale)
         values = printed.numbers(experiment, side) if side.of.startswith(PRINTED) else measured(side, metric, seed)
         return _mean(values, task.log_scale)
 
     def prompts_error(side: Quantity, seed: int) -> float:
-        if side.of.startswith(PRINTED):
+        if side.of.startswith(PRINTED) or side.constant is not None:
             return 0.0  # a printed number is taken as it stands
         values, errors = (measured(side, claim.metric, seed, column) for column in ("value", "stderr"))
         return mean_error(values, errors, logarithm=task.log_scale)
@@ -127,6 +129,8 @@ def from_grids(finished: Finished, claim: Claim, left_out: Sequence[int] = ()) -
         cells = cells_of(claim, side, finished.spec(claim.left.of), task)
         if cells is None:
             return None
+        if side.constant is not None:
+            return np.asarray(read(side, claim.metric, seed))
         reference = side.of.startswith("reference:")
         errors = finished.errors_of_reference(side.of, cells) if reference else finished.measured(side.of, seed)[1]
         if errors is None or not errors.keeps(cells):

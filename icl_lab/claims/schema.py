@@ -51,10 +51,20 @@ class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The error of a variant (or ``reference:...``) over cells: the mean, or the mean logarithm for ratios.
 
     ``printed:NAME`` is what the paper prints for that variant; its cells name the printed axis and no other.
+    ``reference:0.25`` is that number.
     """
 
     of: str
     cells: Cells = {}
+
+    @property
+    def constant(self) -> float | None:
+        """The number that it names; None for any other subject."""
+        kind, _, text = self.of.partition(":")
+        try:
+            return float(text) if kind == "reference" else None
+        except ValueError:
+            return None
 
 
 class PrintedEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

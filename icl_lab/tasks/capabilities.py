@@ -123,13 +123,14 @@ class Rescalable(Capability):
 
     offers: ClassVar[str] = "part that can be rescaled and keep the truth of its prompts"
     rescales: ClassVar[tuple[Rescale, ...]]  # these parts, the usual one first
+    padding: int = 0  # columns of an input before its numbers
 
     def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:
         """Rescaling of a part of the prompts; raises ``BadValue`` where the task has none of this part."""
         if part not in self.rescales:
             there = ", ".join(self.rescales)
             raise BadValue(f"{self.name} cannot rescale {part} and keep the truth of its prompts: it has {there}.")
-        return PairRescaling(part, first)
+        return PairRescaling(part, first, self.padding)
 
 
 class HasPictures(Capability):

@@ -164,7 +164,11 @@ class Regression(Rescalable):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        return self.dim + (self.layout == "separate")
+        return self.dim + self.padding
+
+    @property
+    def padding(self) -> int:  # type: ignore[override]
+        return int(self.layout == "separate")
 
     @property
     def prefixes(self) -> bool:  # type: ignore[override]
