@@ -7,10 +7,12 @@ import torch
 
 from icl_lab import pipeline, tasks
 from icl_lab.base.errors import BadValue
-from icl_lab.base.rescale import PairRescaling, by_largest
+from icl_lab.base.rescale import PairRescaling, Rescaled, by_largest
 from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec
 from icl_lab.runs.spec import resolve
+from icl_lab.tasks.capabilities import Rescalable
+from icl_lab.testing.tasks import a_rescaling_keeps_the_truth
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -66,6 +68,25 @@ def test_the_size_of_inputs_is_of_their_numbers_alone(layout):
     scaled = task.rescaling("inputs")(prompt.tokens).tokens
     ratio = prompt.tokens[:, ::2].abs().amax((1, 2)) / scaled[:, ::2].abs().amax((1, 2))
     assert torch.allclose(ratio, (x / 3).sqrt().clamp_min(1))
+
+
+def no_factor(tokens):
+    return PairRescaling("labels")(tokens)._replace(factor=tokens.new_ones(len(tokens), tokens.shape[1], 1))
+
+
+def of_the_whole_prompt(tokens):
+    size = tokens.abs().amax((1, 2), keepdim=True)
+    return Rescaled(tokens / size, size.expand(-1, tokens.shape[1], 1), 6)
+
+
+@pytest.mark.parametrize(
+    ("rescaling", "fault"), [(no_factor, "otherwise than before"), (of_the_whole_prompt, "before token 7 hang on")]
+)
+def test_the_contract_sees_a_wrong_rescaling(monkeypatch, rescaling, fault):
+    monkeypatch.setattr(Rescalable, "rescaling", lambda task, part, first=3: rescaling)
+    monkeypatch.setattr(tasks.registry.part("linear"), "rescales", ("labels",))
+    with pytest.raises(AssertionError, match=fault):
+        a_rescaling_keeps_the_truth("linear")
 
 
 def test_numbers_are_divided_by_the_largest_so_far():

@@ -18,7 +18,7 @@ PACKAGES = ("icl_lab.normalizers.", "icl_lab.tasks.", "icl_lab.model.positions",
 BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.frame")
 # Members of a class that only word answers or label pictures.
 WORDS = {"words", "marks", "spelled", "sentence", "said", "metric_labels", "axis_labels"}
-WORDS |= {"table", "panels", "figures", "finding"}
+WORDS |= {"table", "panels", "figures", "finding", "equivariant"}
 UNTOLD = ("annotation", "returns", "type_comment", "type_params", "kind", "ctx")
 
 Place = tuple[str, str]  # a module, and a name at its top

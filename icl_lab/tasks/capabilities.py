@@ -123,6 +123,7 @@ class Rescalable(Capability):
 
     offers: ClassVar[str] = "part that can be rescaled and keep the truth of its prompts"
     rescales: ClassVar[tuple[Rescale, ...]]  # these parts, the usual one first
+    equivariant: ClassVar[str]  # the reference that answers a rescaled prompt, times the factor, as the prompt itself
     padding: int = 0  # columns of an input before its numbers
 
     def rescaling(self, part: Rescale, first: int = FIRST) -> Rescaling:

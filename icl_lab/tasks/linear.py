@@ -52,6 +52,7 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
     log_scale: ClassVar[bool] = True
     numeric: ClassVar[bool] = True
     rescales: ClassVar[tuple[Rescale, ...]] = ("labels", "inputs", "both")
+    equivariant: ClassVar[str] = "least-squares"
     summary: ClassVar[Summary] = Summary("sigma_f", "range", 2, 10)
     clip: ClassVar[Clip | None] = Clip("sigma_f", 4)
     axis_labels: ClassVar[Mapping[str, Label]] = {

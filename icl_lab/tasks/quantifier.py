@@ -55,6 +55,7 @@ class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
     deviants: ClassVar[Sequence[float]] = (1, 3, 10, 30, 100, 300, 1000)
     heat_map: ClassVar[tuple[str, str]] = ("sigma", "length")
     rescales: ClassVar[tuple[Rescale, ...]] = ("inputs",)
+    equivariant: ClassVar[str] = "exact-rule"
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"sigma": range(1, 31), "length": range(10, 201, 10)},
         "thin": {"sigma": (1, 3, 10, 30), "length": (10, 20, 40, 80, 120, 200)},

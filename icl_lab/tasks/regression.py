@@ -79,6 +79,7 @@ class Regression(Rescalable):
     heat_map: ClassVar[tuple[str, str]] = ("sigma_x", "sigma_f")
     summary: ClassVar[Summary] = Summary("sigma_f", "beyond")
     rescales: ClassVar[tuple[Rescale, ...]] = ("labels", "inputs", "both")
+    equivariant: ClassVar[str] = "3-nn"
 
     dim: int = 3
     tasks: int = 0

@@ -5,6 +5,7 @@ A check raises ``AssertionError`` with a sentence on the fault; a task passes wh
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -17,6 +18,7 @@ from icl_lab.runs.measure import NOT_FINITE, Subject, TestSpec, judged, measure
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.capabilities import Rescalable
 from icl_lab.testing.base import hold
 
 PROMPTS = 24
@@ -220,6 +222,35 @@ def words_name_each_token(choice: str) -> None:
     hold(all(isinstance(word, str) for answer in answers for word in (answer.answer, answer.truth)), "words are text")
 
 
+def a_rescaling_keeps_the_truth(choice: str) -> None:
+    """A rescaled prompt has the truth of the prompt over its factor, as the ``equivariant`` reference answers both.
+
+    And it is causal: what comes after a token changes neither the token read nor the factor of its answer.
+    """
+    for task, _, length in _suites(choice):
+        if not isinstance(task, Rescalable):
+            return
+        free = [axis for axis in task.axes["tiny"] if axis != "length" and axis not in task.facets]
+        shift = {axis: float(max(task.axes["tiny"][axis])) for axis in free}
+        prompt = task.sample(stream(0, "contract"), PROMPTS, length, **shift)
+        predict = task.references()[task.equivariant]
+        for part in task.rescales:
+            rescale = task.rescaling(part)
+            tokens, factor, start = rescale(prompt.tokens)
+            hold(bool(tokens.isfinite().all()), f"{part} rescaled are not finite")
+            scored = prompt.scored & (torch.arange(tokens.shape[1]) >= start)
+            own, back = predict(prompt), predict(replace(prompt, tokens=tokens)) * factor
+            same = torch.allclose(own[scored], back[scored], rtol=1e-3, atol=1e-3, equal_nan=True)
+            hold(
+                same,
+                f"{task.equivariant} answers prompts with {part} rescaled, times the factor, otherwise than before",
+            )
+            for cut in range(start + 1, tokens.shape[1]):
+                before, of_answer, _ = rescale(prompt.tokens[:, :cut])
+                causal = torch.equal(before, tokens[:, :cut]) and torch.equal(of_answer, factor[:, :cut])
+                hold(causal, f"{part} rescaled before token {cut} hang on what comes after it")
+
+
 CHECKS: tuple[Callable[[str], None], ...] = (
     draws_have_the_declared_shapes,
     an_address_repeats_its_draws,
@@ -233,6 +264,7 @@ CHECKS: tuple[Callable[[str], None], ...] = (
     lengths_that_pass_can_be_drawn,
     no_number_is_no_answer,
     words_name_each_token,
+    a_rescaling_keeps_the_truth,
 )
 
 
