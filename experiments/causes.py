@@ -9,6 +9,7 @@ that has not learned ``linear`` in training conditions is left out and named.
 
 import csv
 import io
+import re
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 from scipy.stats import spearmanr
 
+from icl_lab.base import markdown as md
 from icl_lab.base.files import sha256
 from icl_lab.base.grid import model_name
 from icl_lab.claims import experiment as experiments
@@ -37,6 +39,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs/pictures"
 TABLE = PICTURES / "causes.csv"
 LEAST = 1e-3  # a share below it stands at the left edge, marked 0: one wrong answer in a thousand
+PAGE = ROOT / "docs/extrapolation.md"
+DOTS = ("as papers test it", "cause right", "in training")
 COLUMNS = ("task", "row", "dot", "value", "low", "high", "seeds")
 
 
@@ -115,8 +119,8 @@ def _rows(task: str, panel: Panel, store: Store) -> list[Row]:
             rows.append(_row(task, name, "not learned", [], len(seeds)))
             continue
         learned.append(name)
-        for dot, of in (("as papers test it", name), ("cause right", right), ("training", name)):
-            cells = {} if dot == "training" else panel.cells
+        for dot, of in zip(DOTS, (name, right, name), strict=True):
+            cells = {} if dot == "in training" else panel.cells
             rows.append(_row(task, name, dot, [_error(finished, of, seed, cells, panel) for seed in seeds], len(seeds)))
     if not learned:
         return rows
@@ -148,7 +152,7 @@ def _correlations(task: str, learned: list[str], pairs: dict[str, str], finished
     for dot, of in (("as papers test it", dict(zip(learned, learned, strict=True))), ("cause right", pairs)):
         away = {seed: [_error(finished, of[name], seed, panel.cells, panel) for name in learned] for seed in seeds}
         rho = [float(spearmanr(home[seed], away[seed]).statistic) for seed in seeds]
-        rows.append(_row(task, "rank correlation with training", dot, rho, len(seeds), fmean(rho)))
+        rows.append(_row(task, "all", f"rank correlation with training, {dot}", rho, len(seeds), fmean(rho)))
     return rows
 
 
@@ -169,17 +173,42 @@ def text(rows: list[Row]) -> str:
     return file.getvalue()
 
 
+def page(rows: list[Row]) -> list[str]:
+    """Return the lines of the page's table: for each task the range over normalizers of each kind of dot."""
+    head = ["task, far from training", "trivial answer", *DOTS, "normalizers", "seeds"]
+    lines = md.head(head)
+    for task, panel in PANELS.items():
+        mine = [row for row in rows if row["task"] == task and row["value"]]
+        dots = {dot: [row for row in mine if row["dot"] == dot] for dot in DOTS}
+        if not dots["in training"]:
+            continue
+        ranges = [_range({row["row"]: float(row["value"]) for row in dots[dot]}) for dot in DOTS]
+        trivial = next(row["value"] for row in mine if row["dot"] == "trivial answer")
+        seeds = sorted({int(row["seeds"]) for row in dots["in training"]})
+        far = f"`{task}`: {panel.title}; {panel.plain}, {panel.right[2:]}"
+        counts = [str(len(dots["in training"])), " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))]
+        lines.append(md.row([far, f"{float(trivial):.3g}", *ranges, *counts]))
+    return lines
+
+
+def _range(values: dict[str, float]) -> str:
+    """Least to greatest value over normalizers, softmax's in brackets."""
+    ends = " to ".join(dict.fromkeys(md.short(end) for end in (min(values.values()), max(values.values()))))
+    return f"{ends} (softmax {md.short(values['softmax'])})"
+
+
 def draw(rows: list[Row], dark: bool = False, narrow: bool = False) -> Figure:
     """Draw three panels side by side, or one below another; filled dots as papers test, open ones with the cause right.
 
     Rows are ordered by the error in training conditions on ``linear``, the least on top.
     """
     ink, paper = ("#e6edf3", "#0d1117") if dark else ("#1f2328", "#ffffff")
-    home = {row["row"]: float(row["value"]) for row in rows if (row["task"], row["dot"]) == ("linear", "training")}
+    home = {row["row"]: float(row["value"]) for row in rows if (row["task"], row["dot"]) == ("linear", "in training")}
     order = sorted(home, key=home.__getitem__)
-    others = [row["row"] for row in rows if row["dot"] == "cause right" and "correlation" not in row["row"]]
+    others = [row["row"] for row in rows if row["dot"] == "cause right"]
     counts = {
-        task: len({row["row"] for row in rows if row["task"] == task and row["dot"] == "training"}) for task in PANELS
+        task: len({row["row"] for row in rows if row["task"] == task and row["dot"] == "in training"})
+        for task in PANELS
     }
     tasks = [task for task in PANELS if counts[task]]
     if narrow:
@@ -191,7 +220,7 @@ def draw(rows: list[Row], dark: bool = False, narrow: bool = False) -> Figure:
         order += [name for name in dict.fromkeys(others) if name not in order]
     figure.set_facecolor(paper)
     for axes, task in zip(panels.flat, tasks, strict=True):
-        mine = {row["row"] for row in rows if row["task"] == task and row["dot"] == "training"}
+        mine = {row["row"] for row in rows if row["task"] == task and row["dot"] == "in training"}
         known = [name for name in dict.fromkeys([*order, *others]) if name in mine] if narrow else order
         _panel(axes, task, [row for row in rows if row["task"] == task], known, ink, paper)
     for item in figure.findobj(lambda item: hasattr(item, "set_color") and hasattr(item, "get_text")):
@@ -213,8 +242,8 @@ def _panel(axes: Axes, task: str, rows: list[Row], order: list[str], ink: str, p
         places = [values[name, dot] for name in known]
         axes.scatter(places, [at[name] for name in known], s=26, c=face, edgecolors=ink if face == ink else blue,
                      linewidths=1.3, label=label, zorder=3, clip_on=False)  # fmt: skip
-    home = [values[name, "training"] for name in order if (name, "training") in values]
-    lines = {"error in training, softmax": (values.get(("softmax", "training"), min(home)), ":")}
+    home = [values[name, "in training"] for name in order if (name, "in training") in values]
+    lines = {"error in training, softmax": (values.get(("softmax", "in training"), min(home)), ":")}
     lines["the trivial answer"] = (values["any normalizer", "trivial answer"], "--")
     for label, (value, dash) in lines.items():
         axes.axvline(value, color=ink, linestyle=dash, linewidth=1, alpha=0.7, label=label)
@@ -253,10 +282,16 @@ def main(check: bool, results: Path | None) -> None:
     names = [f"{name}.png" for name in looks if base.origin(folder / f"{name}.png") != origin]
     file = folder / TABLE.name
     names += [file.name] * (not file.exists() or file.read_text() != numbers)
+    before = PAGE.read_text()
+    block = "\n".join(["<!-- causes -->", *page(rows), "<!-- end causes -->"])
+    after = re.sub("<!-- causes -->\n.*?<!-- end causes -->", lambda _: block, before, count=1, flags=re.DOTALL)
+    names += [PAGE.name] * (before != after and results is None)
     click.echo(f"{', '.join(names) or 'nothing'} out of step")
     if check:
         sys.exit(bool(names))
     file.write_text(numbers)
+    if results is None:
+        PAGE.write_text(after)
     for name, look in looks.items():
         (folder / f"{name}.png").write_bytes(base.encode(draw(rows, **look), "png", origin))
 
