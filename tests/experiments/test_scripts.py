@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["bound_law.py", "boundary_arms.py", "error_over_sigma.py"])
+@pytest.mark.parametrize("script", ["bound_law.py", "boundary_arms.py", "error_over_sigma.py", "causes.py"])
 def test_pages_are_in_step(script):
     words = [sys.executable, str(ROOT / "experiments" / script), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,0 +1,97 @@
+"""Numbers of the figure of causes, computed again from the Parquet parts with pandas alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EVIDENCE = ROOT / "results" / "evidence"
+PARTS = [EVIDENCE / part["name"] for part in json.loads((EVIDENCE / "index.json").read_text())["parts"]]
+TABLE = pd.read_csv(ROOT / "docs" / "pictures" / "causes.csv").set_index(["task", "row", "dot"])
+# How each dot was trained and tested, by the fields of its specification; others are the preset's.
+NANO = {
+    "train.steps": 1200,
+    "train.rate": 0.005,
+    "train.muon_rate": 0.005,
+    "test.rescale": "none",
+    "test.positions": "",
+}
+LINEAR = NANO | {"task": "linear", "test.draws": "paper", "test.axes.sigma_f": [*range(1, 11), 100]}
+EVERY = NANO | {"task": "every:balance=half", "test.axes.length": [40, 200], "test.prompts": 512}
+NEEDLE = NANO | {
+    "task": "needle",
+    "test.axes.length": [64, 128, 256, 512, 1024],
+    "test.axes.depth": [10, 30, 50, 70, 90],
+}
+FOUR = {"train.rate": 0.02, "train.muon_rate": 0.02}
+ALIBI, ROTARY = {"model.positions": "alibi"}, {"model.positions": "rotary"}
+WIDE, HOME = {"sigma_x": [1], "sigma_f": [10], "length": [40]}, {"sigma_x": [1], "sigma_f": [1], "length": [40]}
+LARGE, AS_TRAINED = {"sigma": [30], "length": [40]}, {"sigma": [1], "length": [40]}
+LONG, SHORT = {"length": [256, 512, 1024]}, {"length": [64]}
+DOTS = {
+    "linear": (LINEAR, LINEAR | {"test.rescale": "labels"}, WIDE, HOME, "mse-code"),
+    "every": (EVERY, EVERY | FOUR, LARGE, AS_TRAINED, "balanced-last"),
+    "needle": (NEEDLE | ROTARY, NEEDLE | ALIBI, LONG, SHORT, "error"),
+}
+SPELLED = {"needle": {"ssmax": "ssmax:s=swap"}}  # the normalizer that a row of the figure names in short
+
+
+def field(spec, path):
+    for name in path.split("."):
+        spec = spec[name]
+    return spec
+
+
+@pytest.fixture(scope="module")
+def runs():
+    table = pd.concat(
+        [pd.read_parquet(part / "runs.parquet", columns=["key", "attn", "preset", "spec_json"]) for part in PARTS]
+    )
+    table = table[table["preset"] == "nano"].drop_duplicates("key", keep="last")
+    table["fields"] = table["spec_json"].map(json.loads)
+    plain = [spec["model"]["read_in"] == "linear" and spec["model"]["layers"] == 2 and spec["model"]["norm"]
+             and spec["model"]["read_in_start"] == spec["model"]["read_out_start"] == 1 and not spec["model"]["norm_in"]
+             and spec["model"]["final_norm"] == "block" and not spec["train"]["shift"] and spec["model"]["mlp"]
+             and not spec["train"]["switch_to"] and spec["train"]["scaling"] == "fixed" and spec["model"]["attention"]
+             for spec in table["fields"]]  # fmt: skip
+    return table[plain]
+
+
+@pytest.fixture(scope="module")
+def cells():
+    columns = ["key", "swap", "metric", "value", "seed", "sigma_x", "sigma_f", "sigma", "length"]
+    known = []
+    for part in PARTS:
+        names = pd.read_parquet(part / "cells.parquet").columns.intersection(columns)
+        known.append(pd.read_parquet(part / "cells.parquet", columns=list(names)))
+    return pd.concat(known)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TABLE.index.unique("task"))
+def test_each_dot_is_a_mean_over_seeds(task, runs, cells):
+    plain, right, away, home, metric = DOTS[task]
+    rows = TABLE.loc[task].reset_index()
+    for name in rows[rows["dot"] == "in training"]["row"]:
+        attn = SPELLED.get(task, {}).get(name, name)
+        keys = [{key for key, fields in zip(of["key"], of["fields"], strict=True)
+                 if all(field(fields, path) == value for path, value in wanted.items())}
+                for of in [runs[runs["attn"] == attn]] for wanted in (plain, right)]  # fmt: skip
+        values = []
+        for which, where in ((keys[0], away), (keys[1], away), (keys[0], home)):
+            mine = cells[cells["key"].isin(which) & (cells["swap"] == "") & (cells["metric"] == metric)]
+            for axis, wanted in where.items():
+                mine = mine[mine[axis].isin(wanted)]
+            seeds = mine.groupby("seed")["value"]
+            values.append(seeds.apply(lambda each: np.exp(np.log(each).mean()) if task == "linear" else each.mean()))
+        both = values[0].index.intersection(values[1].index)
+        assert len(both) >= 3, (task, name)
+        for dot, found in zip(("as papers test it", "cause right", "in training"), values, strict=True):
+            found = found.loc[both]
+            mean = np.exp(np.log(found).mean()) if task == "linear" else found.mean()
+            row = TABLE.loc[task, name, dot]
+            wanted = [mean, found.min(), found.max(), len(both)]
+            assert row[["value", "low", "high", "seeds"]].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-9), name
