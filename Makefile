@@ -35,7 +35,7 @@ OPTIONS = $(call option,PRESET,--preset) $(call option,SEEDS,--seeds) $(call opt
   $(call option,RESULTS,--results) $(call option,DEVICE,--device) $(call option,JOBS,--jobs) $(if $(filter ARGS,$(GIVEN)),$$ARGS)
 LAB = @set -f; $(PYTHON) -m icl_lab
 
-override OWN := help test test-all test-fast test-lowest check lock docs docs-html notebooks execute
+override OWN := help bench test test-all test-fast test-lowest check lock docs docs-html notebooks execute
 # Tests at once: as many as cores, and one more for those that wait.
 override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
 # Every other target is a command of the program, which says so where it has none of that name.
@@ -60,6 +60,8 @@ test: $(READY) ## run the tests, but for the exhaustive ones (ARGS= for pytest)
 	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not exhaustive' $${ARGS-}" | xargs $(PYTHON)
 test-all: $(READY) ## run all tests: those too that kill processes and build wheels
 	@printf '%s\n' "-m pytest $(AT_ONCE) $${ARGS-}" | xargs $(PYTHON)
+bench: $(READY) ## measure how fast this is, as ratios within one run (ARGS="--only step")
+	@$(PYTHON) -m benchmarks $(OPTIONS)
 test-fast: $(READY) ## run the tests that are not marked slow: under a minute, for the daily loop
 	@printf '%s\n' "-m pytest $(AT_ONCE) -m 'not slow' $${ARGS-}" | xargs $(PYTHON)
 # Old packages warn of one another. The extras have floors of their own, which this leaves out.

@@ -159,11 +159,11 @@ class Session:
 
     def bench(self, part: str) -> None:
         """Run one part of the laboratory's own measurements of speed, for which time is left."""
-        words = ["bench", "--only", part, "--device", self.device, "--pairs", "1", "--results", str(self.results)]
+        words = ["--only", part, "--device", self.device, "--pairs", "1", "--results", str(self.results)]
         if self.rehearse:
-            self.say(f"not rehearsed: icl-lab {' '.join(words)}")
+            self.say(f"not rehearsed: python -m benchmarks {' '.join(words)}")
             return
-        result = self.run("-m", "icl_lab", *words)
+        result = self.run("-m", "benchmarks", *words)
         if result is not None:
             self.say(result.stdout)
             self.keep()

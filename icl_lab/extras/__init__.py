@@ -1,1 +1,1 @@
-"""Abilities that nothing below imports: language models, prompted models, the site, bench."""
+"""Abilities that nothing below imports: language models, prompted models, the site."""

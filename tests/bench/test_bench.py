@@ -13,13 +13,13 @@ import torch
 from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
+import benchmarks as bench
+from benchmarks import memory, quality, rows, runs, training
+from benchmarks.__main__ import bench as command
+from benchmarks.rows import Bench, Measurement
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.rng import stream
-from icl_lab.cli.main import cli
-from icl_lab.extras import bench
-from icl_lab.extras.bench import memory, quality, rows, runs, training
-from icl_lab.extras.bench.rows import Bench, Measurement
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
@@ -92,7 +92,7 @@ def test_a_step_of_the_bench_is_a_step_of_the_training():
 @pytest.mark.slow
 def test_the_other_loop_learns_at_the_same_size():
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
-    from icl_lab.extras.bench.hugging_face import Loop
+    from benchmarks.hugging_face import Loop
 
     torch.manual_seed(0)
     loop = Loop(2, 2, 8, batch=16, pairs=5, device=CPU)
@@ -391,7 +391,7 @@ def test_a_child_that_fails_says_why():
 def test_the_peak_of_a_fresh_process_sees_what_is_given_back():
     """A hidden 64 MiB, made and dropped inside the work: a count of living tensors after it would miss it."""
     script = (
-        "import torch; from icl_lab.extras.bench import memory\n"
+        "import torch; from benchmarks import memory\n"
         "memory.work = lambda *_: lambda: torch.ones(2**24).sum()\n"
         "print(memory.probe('ssa', 'attend', 8, 1))"
     )
@@ -488,7 +488,7 @@ def test_a_part_measured_again_replaces_its_own_rows():
 
 def test_every_part_is_a_function_of_its_name():
     for part, module in bench.PARTS.items():
-        assert callable(getattr(importlib.import_module(f"icl_lab.extras.bench.{module}"), part))
+        assert callable(getattr(importlib.import_module(f"benchmarks.{module}"), part))
 
 
 @pytest.fixture
@@ -498,7 +498,7 @@ def ask(tmp_path, monkeypatch):
         bench, "measure", lambda part, told: iter([Measurement(part, "case", "other", 2.0, "x", count=told.pairs)])
     )
     apart = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}  # click 8.1
-    return lambda *words: CliRunner(**apart).invoke(cli, ["bench", *words, "--results", str(tmp_path)])
+    return lambda *words: CliRunner(**apart).invoke(command, [*words, "--results", str(tmp_path)])
 
 
 def test_rows_before_a_stop_are_kept_beside_older_ones(ask, tmp_path, monkeypatch):

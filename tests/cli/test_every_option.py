@@ -153,7 +153,6 @@ WRITTEN = Written()
 def idle(tmp_path, monkeypatch):
     """A folder of its own, and nothing that trains, measures, draws or starts a process."""
     from icl_lab.analyses.profiles import costs, functions
-    from icl_lab.extras import bench
     from icl_lab.figures import rules
     from icl_lab.runs import environment, estimate
     from icl_lab.testing import verdicts
@@ -169,7 +168,6 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     monkeypatch.setattr(environment, "commit", lambda *_: "unknown")
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # they would stay, for all tests after this
-    monkeypatch.setattr(bench, "measure", lambda *_: iter(()))
     monkeypatch.setattr(functions, "GRIDS", {})
     monkeypatch.setattr(rules, "functions", lambda *_: {})
     monkeypatch.setattr(costs, "measure", lambda *_, **__: costs.printed_times())

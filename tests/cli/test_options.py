@@ -36,7 +36,6 @@ SWEEP = ["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke"]
         (["costs", "--lengths", "0,3"], "'0,3' is not a list of whole numbers"),
         (["costs", "--lengths", "64,,128"], "'64,,128' is not a list of whole numbers"),
         (["costs", "--threads", "1000000"], "'--threads': 1000000 is not in the range"),
-        (["bench", "--threads", "1000000"], "'--threads': 1000000 is not in the range"),
     ],
 )
 def test_an_option_out_of_bounds_is_one_line(run, tmp_path, words, said):

@@ -117,9 +117,6 @@ REFUSED = [
     (["theory", "--rows", "1000000", "--keys", "64"], "rows times keys must be at most 10,000,000, got 64,000,000"),
     (["experiment", "ssa-figure3", "--seeds", "1000000000"], "'--seeds': 1000000000 is not in the range"),
     # options of commands that measure
-    (["bench", "--minutes", "nan"], "'nan' is not a finite number"),
-    (["bench", "--minutes", "inf"], "is not in the range"),
-    (["bench", "--pairs", "1000000000"], "1000000000 is not in the range"),
     (["costs", "--pairs", "1000000000"], "1000000000 is not in the range"),
     (["costs", "--lengths", "1000000000"], "prompts of 1,000,000,000 tokens would need about"),
     (["experiment", "ssa-table1", "--until-decided", "--budget", "²h"], "'²h' is no time"),

@@ -19,9 +19,6 @@ ELSEWHERE = {
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
     *(("analyses/probe_pairs.py", name) for name in ("masked-text", "pairs")),  # a refusal; pairs of sentences
-    *(("extras/bench/runs.py", name) for name in ("linear", "sigma_f", "sigma_x")),
-    *(("extras/bench/quality.py", name) for name in ("every", "linear", "needle")),
-    ("extras/bench/training.py", "linear"),
     ("cli/commands/league.py", "linear"),
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("model/gpt2.py", "linear"),  # a way of reading in

@@ -69,7 +69,6 @@ FROM_NOTHING: dict[str, list[str]] = {
     "prompted --write": ["prompted", *ASKED, "--write", "made/requests.jsonl"],
     "functions": ["functions"],
     "costs": ["costs", "--lengths", "8", "--attn", "ssa", "--pairs", "1"],
-    "bench": ["bench", "--only", "start", "--pairs", "1"],
 }
 # Commands from a folder in which these have been done.
 DONE = ("compare", "sweep --swap", "experiment", "experiment (analysis)", "deviant", "boundary", "lm", "prompted")
@@ -112,7 +111,7 @@ READERS: dict[str, list[str]] = {
     **{f"{name} (reading)" if name in FROM_STORED else name: words for name, words in READING.items()},
 }
 # Hold times, or the checksums of what does.
-ANEW = ("env.json", "manifest.json", ".icl-lab-site.json", "bench.csv", "measured.csv")
+ANEW = ("env.json", "manifest.json", ".icl-lab-site.json", "measured.csv")
 PLACES = {
     "RUN": "results/runs/linear/ssa/smoke-*/seed-0",
     "STUDY": "results/compare-linear-smoke-*",

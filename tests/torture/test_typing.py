@@ -24,14 +24,13 @@ ODD = [*NUMBERS, *TEXTS, *CONTROL, *RIGHT, "[1]", "{}", "true", "nan,-1", "1,1e9
 def started() -> None:
     """A line that begins to train or to measure ends: it was understood."""
     from icl_lab.analyses.profiles import costs, functions
-    from icl_lab.extras import bench
     from icl_lab.testing import verdicts
     from icl_lab.training import loop
 
     def begin(*words: object, **names: object) -> None:
         os._exit(BEGUN)
 
-    loop.train = bench.measure = begin
+    loop.train = begin
     functions.everything = costs.measure = verdicts.verdicts = begin
 
 

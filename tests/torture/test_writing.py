@@ -16,7 +16,7 @@ from tests.torture.ground import FROM_NOTHING, FROM_STORED, Ground, apart, tree
 from tests.torture.process import Answer
 
 COMMANDS = {**FROM_NOTHING, **FROM_STORED}
-SLOW = ("attention", "bench") if ROUNDS == 1 else ()  # ten seconds and more
+SLOW = ("attention",) if ROUNDS == 1 else ()  # ten seconds and more
 TOGETHER = 2  # faults before a command may end
 
 

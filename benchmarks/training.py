@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from msgspec import structs
 
+from benchmarks.rows import Bench, Measurement
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
-from icl_lab.extras.bench.rows import Bench, Measurement
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.runs.presets import PRESETS
 from icl_lab.training.curriculum import Staircase
@@ -112,7 +112,7 @@ def against_others(name: str, model: ModelSpec, steps: int, bench: Bench) -> Ite
     a, out = torch.ones(2, SIDE, SIDE, device=bench.device)
     jobs = [ours.times(steps), lambda: [torch.mm(a, a, out=out) for _ in range(products)]]
     if has_transformers():
-        from icl_lab.extras.bench.hugging_face import Loop
+        from benchmarks.hugging_face import Loop
 
         theirs = Loop(model.layers, model.heads, model.width, BATCH, PAIRS, bench.device)
         jobs.append(lambda: [theirs() for _ in range(steps)])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.rows import Bench, Measurement, child
 from icl_lab import normalizers
-from icl_lab.extras.bench.rows import Bench, Measurement, child
 from icl_lab.normalizers.base import additive_mask, causal
 
 FAMILIES = {"ssmax": "scaled query", "ssa": "warped", "entmax": "sparse", "sigmoid": "element-wise"}
@@ -55,7 +55,7 @@ def peak(rule: str, route: str, tokens: int, device: torch.device) -> float:
         job()
         return max(1, torch.cuda.max_memory_allocated(device) - before)
     arguments = (rule, route, tokens, torch.get_num_threads())
-    script = f"from icl_lab.extras.bench.memory import probe; print(probe{arguments!r})"
+    script = f"from benchmarks.memory import probe; print(probe{arguments!r})"
     return float(child("-c", script))
 
 

@@ -1,18 +1,20 @@
-"""The command that measures how fast the laboratory is."""
+"""``python -m benchmarks``: how fast the laboratory is."""
 
 import json
+import shlex
+import sys
 
 import click
 
+import benchmarks as benches
+from benchmarks import PARTS, rows
 from icl_lab.base.files import write
-from icl_lab.cli.hints import then, typed
+from icl_lab.cli.main import cli, main
 from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Finite
 from icl_lab.execute.progress import say
 from icl_lab.execute.where import Where
-from icl_lab.extras import bench as benches
-from icl_lab.extras.bench import PARTS, rows
 from icl_lab.runs import environment
 from icl_lab.runs.evidence.archive import own_studies
 
@@ -45,7 +47,9 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
 
     def describe(part: str) -> None:
         # Parts that were measured at other times keep their rows, and each its own environment.
-        known[f"{part} on {here.type}"] = environment.environment(here, typed())
+        known[f"{part} on {here.type}"] = environment.environment(
+            here, shlex.join(["python", "-m", "benchmarks", *sys.argv[2:]])
+        )
         write(about, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
 
     settings = rows.Bench(here, pairs, minutes, say=say, tick=where.reporter.tick)
@@ -69,4 +73,9 @@ def bench(only: tuple[str, ...], as_json: bool, pairs: int, minutes: float, wher
         out(rows.as_json(found))
     done = say if as_json else out
     done(f"wrote {folder}: bench.csv, env.json")
-    done(f"next: {then('costs')}   (what each normalizer costs at other lengths)")
+
+
+if __name__ == "__main__":
+    cli.add_command(bench)
+    sys.argv.insert(1, "bench")
+    main()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from icl_lab.extras.bench.rows import Bench, Measurement
+    from benchmarks.rows import Bench, Measurement
 
 # Each part is a function of this name in a module; nothing heavy is imported before a part is asked for.
 PARTS = {

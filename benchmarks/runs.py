@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.rows import Bench, Measurement, child
 from icl_lab import tasks
 from icl_lab.base.rng import stream
-from icl_lab.extras.bench.rows import Bench, Measurement, child
 from icl_lab.model.gpt2 import GPT2, TokenSpec
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import BLOCK, TestSpec, draw, measure, summary

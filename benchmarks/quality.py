@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from benchmarks.rows import Bench, Measurement
 from icl_lab import tasks
 from icl_lab.base.errors import Stopped
-from icl_lab.extras.bench.rows import Bench, Measurement
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.measure import measure as cells
