@@ -27,14 +27,18 @@ SHOWN = ("scores", "attention", "mlp", "after", "answers")  # of each layer; the
 STEPS = 10
 
 
-def changes(scaling: str, widths: Sequence[int] = WIDTHS, seeds: int = 2, attn: str = "softmax") -> pd.DataFrame:
+def changes(
+    scaling: str, widths: Sequence[int] = WIDTHS, seeds: int = 2, attn: str = "softmax", head: int = 0
+) -> pd.DataFrame:
     """Root mean square of the change of each activation in ten steps of nano's recipe, without warm-up.
 
-    Columns: scaling, width, seed, activation, change. Scores are those of visible keys.
+    Columns: scaling, width, seed, activation, change. Scores and weights are those of visible keys. ``head`` is the
+    size of a head, whose number then grows with the width; 0 keeps the number of nano.
     """
     rows = []
     for width in widths:
         recipe = [f"train.scaling={scaling}", f"train.steps={STEPS}", "train.warmup=0", "train.schedule=constant"]
+        recipe += [f"model.heads={width // head}"] if head else []
         spec = resolve("linear", attn, "nano", [f"model.width={width}", "train.curriculum.start=20", *recipe])
         task = tasks.build(spec.task)
         prompt = task.sample(stream(0, "coordinate-check"), 32, 20)
@@ -70,12 +74,16 @@ def draw(found: pd.DataFrame, path: Path) -> None:
 @click.command()
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write into.")
 @click.option("--seeds", default=4, show_default=True, help="Starts over which changes are averaged.")
-def main(to: Path, seeds: int) -> None:
+@click.option("--attn", default="softmax", show_default=True, help="Normalizer, such as softmax+talking-heads.")
+@click.option("--head", default=0, help="Size of a head, whose number then grows with the width (0: 4 heads).")
+def main(to: Path, seeds: int, attn: str, head: int) -> None:
     """Run the check for both scalings; write changes.csv, env.json and coordinate-check.png."""
     to.mkdir(parents=True, exist_ok=True)
-    found = pd.concat([changes(scaling, seeds=seeds) for scaling in ("fixed", "mup")])
+    found = pd.concat([changes(scaling, seeds=seeds, attn=attn, head=head) for scaling in ("fixed", "mup")])
     found.to_csv(to / "changes.csv", index=False, float_format="%.5g")
-    about = environment.environment(torch.device("cpu"), f"python experiments/coordinate_check.py --seeds {seeds}")
+    about = environment.environment(
+        torch.device("cpu"), f"python experiments/coordinate_check.py --seeds {seeds} --attn {attn} --head {head}"
+    )
     (to / "env.json").write_text(json.dumps(about, indent=1) + "\n")
     draw(found, to / "coordinate-check.png")
     means = found.pivot_table(index=["scaling", "activation"], columns="width", values="change", sort=False)

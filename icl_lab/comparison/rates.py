@@ -41,7 +41,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 POWERS = 8  # factors reach from 2^-8 to 2^8
 BEST = ("best", "rate", "muon_rate", "low", "high", "error")  # columns that are NaN without a bracket
 HEAD = ["normalizer", "best", "rate", "bracket", "error", "sensitivity"]  # of a table; then a column per factor
-FIRST_SEED = 100  # of tuning: no comparison has so many seeds
+FIRST_SEED = 100  # of tuning: no plan has so many seeds (execute/where.py)
 PROMPTS = 1024
 TAIL = 0.1  # share of the steps, the last, over which a training loss is averaged
 
@@ -61,7 +61,7 @@ def scaled(spec: RunSpec, factor: float) -> RunSpec:
 
 def _rates(spec: RunSpec, factor: float) -> dict[str, float]:
     names = ["rate", *(["muon_rate"] if spec.train.optimizer == "muon" else [])]
-    return {name: float(f"{getattr(spec.train, name) * factor:.6g}") for name in names}
+    return {name: getattr(spec.train, name) * factor for name in names}  # a power of 2: exact, there and back
 
 
 def tuning(spec: RunSpec, factor: float) -> RunSpec:
@@ -100,16 +100,20 @@ class Curve:
 
     @property
     def bracket(self) -> tuple[float, float] | None:
-        """Factors on both sides of the best; None where the least error lies at an edge."""
-        order = sorted(self.errors)
-        if (lowest := self.lowest) is None or lowest in (order[0], order[-1]):
-            return None
-        at = order.index(lowest)
-        return order[at - 1], order[at + 1]
+        """Nearest factors on both sides of the best that err more; None where a side has none."""
+        below, above = self._worse
+        return (below[-1], above[0]) if below and above else None
+
+    @property
+    def _worse(self) -> tuple[list[float], list[float]]:
+        if (lowest := self.lowest) is None:
+            return [], []
+        worse = [factor for factor, mean in self.means.items() if mean > self.mean(lowest)]
+        return [factor for factor in worse if factor < lowest], [factor for factor in worse if factor > lowest]
 
     @property
     def best(self) -> float | None:
-        """Factor with the least mean error; None at an edge, and where every training diverged."""
+        """Factor with the least mean error; None without a bracket."""
         return None if self.bracket is None else self.lowest
 
     @property
@@ -127,12 +131,12 @@ class Curve:
         return fmean(math.log(each / least) if self.log else each - least for each in capped)
 
     def wider(self) -> list[float]:
-        """Return the factor beyond the edge with the least error; empty with a bracket, and where none is left."""
-        order = sorted(self.errors)
-        if self.bracket is not None or self.lowest is None:
+        """Return the factor beyond each edge that errs no more than the best; empty with a bracket, or none left."""
+        if self.lowest is None:
             return []
-        beyond = order[0] / 2 if self.lowest == order[0] else order[-1] * 2
-        return [beyond] if 2.0**-POWERS <= beyond <= 2.0**POWERS and _allowed(self.spec, beyond) else []
+        below, above = self._worse
+        beyond = [*([] if below else [min(self.errors) / 2]), *([] if above else [max(self.errors) * 2])]
+        return [each for each in beyond if 2.0**-POWERS <= each <= 2.0**POWERS and _allowed(self.spec, each)]
 
 
 def _allowed(spec: RunSpec, factor: float) -> bool:
@@ -173,7 +177,8 @@ def stored(spec: RunSpec, store: Store) -> Curve | None:
     Its runs share task, model, steps and scaling with ``spec``. None where no factor was run.
     """
     found = dict[float, dict[int, Run]]()
-    for factor in filter(lambda each: _allowed(spec, each), (2.0**power for power in range(-POWERS, POWERS + 1))):
+    powers = range(-2 * POWERS, 2 * POWERS + 1)  # ``spec`` may itself be at an edge of the recipe's curve
+    for factor in filter(lambda each: _allowed(spec, each), (2.0**power for power in powers)):
         at = tuning(spec, factor)
         runs = {seed: store.run(at, seed) for seed in store.seeds(at) if seed >= FIRST_SEED}
         if finished := {seed: run for seed, run in runs.items() if run.finished}:

@@ -1,8 +1,9 @@
 """Grids of settings: each combination of values is trained and tested; one table and one figure over all of them.
 
 error     mean over seeds of the headline metric in training conditions; after training alone, of the last loss
-best      combination with the least error of a normalizer. It is chosen on the test prompts of training conditions;
-          ``icl-lab rates`` chooses on prompts of its own
+best      combination with the least error of a normalizer; none where combinations differ in their tests alone, of
+          which one is easier. It is chosen on the test prompts of training conditions; ``icl-lab rates`` chooses on
+          prompts of its own
 effect    normalizer against the baseline with the same settings, paired over seeds: in training conditions, and by
           the declared summary of the task (beyond)
 """
@@ -48,7 +49,7 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested
     """
     if (count := len(plan.cells) * len(plan.attns) * len(plan.seeds)) > MOST and not where.allow_large:
         raise BadValue(f"a grid of {count:,} runs is more than {MOST:,}: take fewer values, or add --allow-large.")
-    cells = [(cell, by_rule(plan.at(cell).runs(lab.store))) for cell in plan.cells]
+    cells = [(cell, by_rule(runs)) for cell, runs in plan.by_cell(lab.store)]
     names = list(cells[0][1])
     if baseline and (baseline not in names or len(names) < 2):
         raise BadValue(f"a comparison with '{baseline}' needs it and another normalizer, got {', '.join(names)}.")
@@ -61,12 +62,14 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested
     rows = [
         {**cell, **row} for cell, found in cells for row in _rows(found, baseline if baseline else names[0], tested)
     ]
+    trained = [run.training for runs in groups.values() for run in runs]
+    chosen = best(rows) if len(set(trained)) == len(trained) else {}
     metric = tasks.build(plan.task).metric_label(tasks.build(plan.task).headline) if tested else "training loss"
-    text = _text(plan, rows, metric, baseline, lab.command)
+    text = _text(plan, rows, chosen, metric, baseline, lab.command)
     lab.show(text)
     flat = [_flat(row) for row in rows]
     files = {"grid.csv": csv_text(list(flat[0]), flat), "table.md": text}
-    drawn = figure(plan, rows, metric)
+    drawn = figure(plan, rows, chosen, metric)
     names = study_folder.publish(record, folder, files, {KIND: drawn} if drawn is not None else {})
     lab.tracked.study(folder, text)
     return Made(flat, text, folder, names)
@@ -123,8 +126,10 @@ def best(rows: Sequence[Row]) -> dict[str, Row]:
     return found
 
 
-def _text(plan: RunPlan, rows: Sequence[Row], metric: str, baseline: str, command: str) -> str:
-    marked = [id(row) for row in best(rows).values()]
+def _text(
+    plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str, baseline: str, command: str
+) -> str:
+    marked = [id(row) for row in chosen.values()]
     head = [*plan.grid, "normalizer", "error", *(["summary"] if "summary" in rows[0] else [])]
     compared = [f"effect {name.replace('_', ' ')}" for name in EFFECTS] if baseline else []
     lines = []
@@ -134,10 +139,13 @@ def _text(plan: RunPlan, rows: Sequence[Row], metric: str, baseline: str, comman
         cells += [_number(row["summary"])] if "summary" in row else []
         numbers = [_interval(row.get(name)) for name in EFFECTS] if baseline else []
         lines.append([*cells, *("" if math.isnan(each[0]) else md.interval(*each) for each in numbers)])
-    about = f"{metric}, in training conditions; * least of a normalizer" if "summary" in rows[0] else f"Last {metric}"
+    about = f"{metric}, in training conditions" if "summary" in rows[0] else f"Last {metric}"
+    about += "; * least of a normalizer" if chosen and "summary" in rows[0] else ""
     notes = [f"{about}. Seeds {plan.seeds[0]} to {plan.seeds[-1]}; {plan.task}, preset {plan.preset}."]
     task = tasks.build(plan.task)
-    notes += [f"Summary: {task.summary.words(task.log_scale)}."] if "summary" in rows[0] else []
+    if "summary" in rows[0]:
+        lacks = any(math.isnan(row["summary"]) for row in rows)
+        notes.append(f"Summary: {task.summary.words(task.log_scale)}{'; empty without such a test' if lacks else ''}.")
     if baseline:
         notes.append(f"Effects against {baseline} with the same settings; below 1 (of differences 0) is less error.")
     title = f"# Grid of {md.listed(plan.grid)}"
@@ -150,11 +158,11 @@ def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
-def figure(plan: RunPlan, rows: Sequence[Row], metric: str) -> "Figure | None":
+def figure(plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str) -> "Figure | None":
     """Draw the errors: over one field as curves, over two as heat maps; over more there is none."""
     log = all(error > 0 for row in rows for error in row["errors"]) and tasks.build(plan.task).log_scale
-    title = f"{plan.task}, preset {plan.preset} (ring: best)"
-    names, chosen = list(dict.fromkeys(row["attn"] for row in rows)), best(rows)
+    title = f"{plan.task}, preset {plan.preset}{' (ring: best)' if chosen else ''}"
+    names = list(dict.fromkeys(row["attn"] for row in rows))
     places = {field: _places(values) for field, values in plan.grid.items()}
     words = {field: {x: value for value, x in each.items()} if _named(each) else {} for field, each in places.items()}
     if len(plan.grid) == 1:

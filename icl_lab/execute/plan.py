@@ -36,8 +36,6 @@ class RunPlan:
         for name, values in self.grid.items():
             if len(set(values)) < 2:
                 raise BadValue(f"--grid {name}: a grid takes two or more values, got {', '.join(values) or 'none'}.")
-            if len(set(values)) < len(values):
-                raise BadValue(f"--grid {name}: each value is named once, got {', '.join(values)}.")
             if name in changed:
                 raise BadValue(f"{name} is both set and in the grid: give one of --set and --grid.")
 
@@ -78,7 +76,7 @@ class RunPlan:
         if not self.attns:
             raise BadValue("no normalizer is named.")
         if self.grid:
-            return list({run.place: run for cell in self.cells for run in self.at(cell).runs(store)}.values())
+            return [run for _, runs in self.by_cell(store) for run in runs]
         more = self.preset, self.changes, self.draws
         try:
             # The other normalizer must fit the model as well, and is called by its one spelling.
@@ -93,6 +91,16 @@ class RunPlan:
         for spec in specs.values():
             check_swap(spec, self.swap)
         return [store.run(spec, seed, rule) for spec in specs.values() for seed in self.seeds for rule in tests]
+
+    def by_cell(self, store: Store) -> list[tuple[dict[str, str], list[Run]]]:
+        """Return each combination of the grid with its runs; raises ``BadValue`` where two have a run in common."""
+        found, of = [(cell, self.at(cell).runs(store)) for cell in self.cells], dict[str, dict[str, str]]()
+        for cell, runs in found:
+            for run in runs:
+                if (other := of.setdefault(str(run.place), cell)) is not cell:
+                    twice = " and ".join(", ".join(map("=".join, each.items())) for each in (other, cell))
+                    raise BadValue(f"--grid: {twice} are one specification; each value is named once.")
+        return found
 
     def command(self, verb: str, where: Where, **more: str | bool | Sequence[str]) -> str:
         """Return the command line that does the same."""

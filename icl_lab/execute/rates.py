@@ -75,7 +75,8 @@ def measure(plan: RatesPlan, lab: Lab, where: Where) -> Made:
         if not wider:
             break
         for label, found in wider.items():
-            lab.say(f"{label}: the least error lies at an edge, so {found[0]:g} times the rates is run too.")
+            more = " and ".join(f"{factor:g}" for factor in found)
+            lab.say(f"{label}: the least error lies at an edge, so {more} times the rates is run too.")
             factors[label] = sorted({*factors[label], *found})
         runs = _runs(specs, factors, plan.seeds, lab)
     if lost := [label for label, each in curves.items() if each.lowest is None]:

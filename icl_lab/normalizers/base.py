@@ -28,6 +28,7 @@ it alone.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
@@ -46,6 +47,8 @@ TRAITS = (
 )
 # A row whose weights add up to less than this has none: its quotients would overflow single precision backward.
 MASS = 1e-30
+# What a parameter that ``maps`` names may read: tokens, all heads, a query, channels of a head, or what has no width.
+READS = ("width", "heads", "query", "channels", "own")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ class Normalizer(nn.Module, ABC):
     one_sided: bool = False  # its order is one of earlier keys alone: it has no meaning under a mask of both sides
     learned: tuple[str, ...] = ()  # attributes that hold the parameters under the names of the formula
     shared: tuple[str, ...] = ()  # parameters that all layers hold in common
-    maps: tuple[str, ...] = ()  # parameters that are matrices or vectors of a layer, and no number of a head
+    # Parameters that are matrices or vectors of a layer, and no number of a head: what each reads, one of ``READS``.
+    maps: Mapping[str, str] | tuple[()] = ()
     finishes: bool = False  # ``output`` changes the sum of values
     reads_tokens: Literal["no", "output", "weights"] = "no"  # which of its methods need ``x``
 

@@ -31,7 +31,7 @@ class Differential(Normalizer):
     sums_to_one = False
     non_negative = False
     learned = ("lam",)
-    maps = ("a1", "b1", "a2", "b2")
+    maps = dict.fromkeys(("a1", "b1", "a2", "b2"), "channels")
 
     def __init__(self, site: Site, *, norm: bool = True) -> None:
         super().__init__()

@@ -1,5 +1,7 @@
 """Forgetting attention: each token says how much of what came before it is to be forgotten."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,7 +28,7 @@ class Forget(Normalizer):
     one_sided = True
     reads_tokens = "weights"
     learned = ("b",)
-    maps = ("w",)
+    maps: Mapping[str, str] = {"w": "width"}
 
     def __init__(self, site: Site) -> None:
         super().__init__()

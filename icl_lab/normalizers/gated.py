@@ -1,5 +1,6 @@
 """A gate on what a normalizer returns, which the token itself sets."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor
@@ -25,7 +26,7 @@ class Gated(Wrapper):
     softplus(0) = log 2. It stands outside all other wrappers.
     """
 
-    maps = ("w",)
+    maps: Mapping[str, str] = {"w": "width"}
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Query-aware scalable softmax: small networks read the number of keys and the query, and stretch the query."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -29,7 +30,11 @@ class QASSMax(Normalizer):
     has none for a whole score.
     """
 
-    maps = ("base_in", "base_in_bias", "base_out", "base_out_bias", "gate_in", "gate_in_bias", "gate_out", "gate_bias")
+    maps: Mapping[str, str] = {
+        **dict.fromkeys(("base_in", "base_in_bias", "base_out", "base_out_bias"), "own"),
+        "gate_in": "query",
+        **dict.fromkeys(("gate_in_bias", "gate_out", "gate_bias"), "own"),
+    }
 
     def __init__(self, site: Site, *, per: Literal["channel", "head"] = "channel", hidden: int = 64) -> None:
         super().__init__()

@@ -115,7 +115,7 @@ class Elastic(Scored):
         require(learn or not bias, "a bias is learned, so it needs learn=yes", f"learn=no,bias={bias}")
         self.tau = nn.Parameter(torch.full((site.heads,), tau), requires_grad=learn)
         self.bias = nn.Parameter(torch.zeros(site.heads, bias)) if bias else None
-        self.ordered, self.maps = bool(bias), ("bias",) if bias else ()
+        self.ordered, self.maps = bool(bias), {"bias": "own"} if bias else {}
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         # 0 on hidden keys, where the softmax is 0 as well: relu(0) is the exact 0 they must get.

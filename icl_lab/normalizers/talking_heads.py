@@ -1,5 +1,7 @@
 """Talking heads: the weights of a head are a mixture of those of all heads."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ class TalkingHeads(Wrapper):
     not scores alone, and have none to mix. The matrix starts N(0, 1 / sqrt(heads)), drawn at a fixed address.
     """
 
-    maps = ("m",)
+    maps: Mapping[str, str] = {"m": "heads"}
 
     def __init__(self, site: Site, rule: Normalizer) -> None:
         super().__init__(rule)

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +22,8 @@ from icl_lab.tasks.drawing import NORMAL_RANGE, interleave, published_inputs, wh
 TRAINING_RANGE = 4.19
 UNIFORM_RANGE = 3.545  # the same for law=uniform, where |y| is at most 3 + sqrt 3 = 4.73
 EDGE = math.sqrt(3)  # a uniform number on [-EDGE, EDGE] has variance 1
+NODES = 32  # of a quadrature, on each side of a bend
+SMALLEST = 1e-150  # where a length or a width is 0
 
 
 @registry.add("linear")
@@ -222,7 +226,7 @@ class Linear(Stretchable, HasLines, TypedPrompts, Rescalable):
         return {
             "zero": lambda prompt: torch.zeros_like(prompt.tokens),
             "least-squares": _answers(least_squares),
-            "bayes": _answers(bayes if self.law == "normal" else bayes_uniform),
+            "bayes": _answers(bayes if self.law == "normal" else partial(bayes_uniform, spread=self.spread)),
             "3-nn": _answers(nearest),
             "clip": _answers(lambda x, y: least_squares(x, y).clamp(-most, most)),
         }
@@ -256,21 +260,39 @@ def bayes(x: Tensor, y: Tensor) -> Tensor:
     return answer
 
 
-def bayes_uniform(x: Tensor, y: Tensor) -> Tensor:
-    """The posterior mean under the training prior a, b uniform on [-sqrt 3, sqrt 3], (b L) -> (b L).
+def bayes_uniform(x: Tensor, y: Tensor, spread: float = 1.0) -> Tensor:
+    """The posterior mean under the training prior a, b uniform on [-sqrt 3 r, sqrt 3 r], (b L) -> (b L).
 
-    0 before the first example, least squares after two. After one, (a, b) is uniform on the part of the line
-    y_1 = a x_1 + b inside the square: a is the middle of [-sqrt 3, sqrt 3] and of [(y_1 - sqrt 3) / x_1,
-    (y_1 + sqrt 3) / x_1] (in order of size), b = y_1 - a x_1. Where the line misses the square, which no training
-    prompt does, a is the end that lies nearer.
+    0 before the first example, least squares after two. After one, and given r, (a, b) is uniform on the part of the
+    line y_1 = a x_1 + b inside the square: a is the middle of [-sqrt 3 r, sqrt 3 r] and of [(y_1 - sqrt 3 r) / x_1,
+    (y_1 + sqrt 3 r) / x_1] (in order of size), b = y_1 - a x_1. log r is uniform on [0, log spread], and given y_1 its
+    density is proportional to the length of that part over r^2. Where the line misses the largest square, which no
+    training prompt does, a is the end that lies nearer.
     """
     answer = least_squares(x, y)
     if x.shape[1] > 1:
         x_1, y_1 = x[:, :1], y[:, :1]
-        ends = [((y_1 + edge * x_1.sign()) / x_1).clamp(-EDGE, EDGE) for edge in (-EDGE, EDGE)]
-        slope = torch.where(x_1 == 0, 0.0, (ends[0] + ends[1]) / 2)
-        answer[:, 1:2] = y_1 + slope * (x[:, 1:2] - x_1)
+        r, weight = _factors(x_1, y_1, spread)
+        ends = [((y_1 + edge * r * x_1.sign()) / x_1).minimum(EDGE * r).maximum(-EDGE * r) for edge in (-EDGE, EDGE)]
+        weight = weight * ((ends[1] - ends[0]).abs() / r.square()).clamp(min=SMALLEST)
+        middle = (weight / weight.sum(1, keepdim=True) * (ends[0] + ends[1]) / 2).sum(1, keepdim=True)
+        answer[:, 1:2] = y_1 + torch.where(x_1 == 0, 0.0, middle) * (x[:, 1:2] - x_1)
     return answer
+
+
+def _factors(x_1: Tensor, y_1: Tensor, spread: float) -> tuple[Tensor, Tensor]:
+    """Factors r (b n) and weights (b n) of a quadrature over log r, from the first square that the line meets.
+
+    Gauss and Legendre on both sides of the r at which the line leaves through another edge, where the integrand bends.
+    """
+    if spread == 1:
+        return torch.ones_like(x_1), torch.ones_like(x_1)
+    meets, bends = (y_1.abs() / (EDGE * (1 + sign * x_1.abs()).abs()) for sign in (1, -1))
+    low, middle = meets.clamp(1, spread).log(), bends.clamp(1, spread).log()
+    nodes, weights = (torch.from_numpy(each) for each in np.polynomial.legendre.leggauss(NODES))
+    half = torch.stack((middle - low, math.log(spread) - middle)).clamp(min=SMALLEST) / 2  # (2 b 1)
+    logs = torch.stack((low, middle)) + half * (1 + nodes)
+    return torch.cat(tuple(logs.exp()), 1), torch.cat(tuple(half * weights), 1)
 
 
 def nearest(x: Tensor, y: Tensor, neighbours: int = 3) -> Tensor:

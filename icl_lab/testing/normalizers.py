@@ -4,12 +4,13 @@
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import cast
 
 import torch
 
 from icl_lab import normalizers
-from icl_lab.normalizers.base import Normalizer, causal
+from icl_lab.normalizers.base import READS, Normalizer, causal
 from icl_lab.testing.base import hold
 from icl_lab.testing.rule_formula import FORMULA
 from icl_lab.testing.rule_inputs import (
@@ -76,6 +77,8 @@ def parameters_are_named_have_one_entry_a_head_and_learn(choice: str) -> None:
             hold(not missing, f"shared names {', '.join(missing)}, which learned does not")
             absent = sorted(set(part.maps) - {name for name, _ in part.named_parameters(recurse=False)})
             hold(not absent, f"maps names {', '.join(absent)}, which is no parameter")
+            says = isinstance(part.maps, Mapping) and set(part.maps.values()) <= set(READS)
+            hold(says or not part.maps, f"maps does not say what each parameter reads: {', '.join(READS)}")
             for name, parameter in part.named_parameters(recurse=False):
                 if name in part.maps:
                     continue

@@ -53,7 +53,10 @@ class Optimizer:
         kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
         groups = sorted(by_adam.items(), key=lambda group: not group[0][0])  # those that decay first
         self.factors = [factor for (_, factor), _ in groups]  # of Adam's rate, one for each group
-        shrunk = [{"params": of, "weight_decay": recipe.decay if decays else 0.0} for (decays, _), of in groups]
+        # Decay is a share of the recipe's rate, whatever the factor of a part: as Muon's, and that of microsoft/mup.
+        shrunk = [
+            {"params": of, "weight_decay": recipe.decay / factor if decays else 0.0} for (decays, factor), of in groups
+        ]
         self.adam = kind(shrunk, fused=True)
 
     def _view(self, p: nn.Parameter, place: slice) -> nn.Parameter:

@@ -15,6 +15,7 @@ from torch import nn
 
 from icl_lab.base.errors import BadValue
 from icl_lab.model.gpt2 import GPT2, ModelSpec
+from icl_lab.normalizers.base import Normalizer
 from icl_lab.training.recipe import TrainSpec
 
 WIDTH, HEAD, LAYERS = 64, 16, 2  # of the model for which the presets' rates were found: there mup keeps them
@@ -39,7 +40,8 @@ def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[ScaledRows]]:
     mup, for width d, head size h, relative to the base (d 64, h 16, 2 layers):
 
     * Muon's step of an (m n) matrix is 0.2 sqrt(64) sqrt(m / n); queries, keys and values are separate matrices.
-    * Adam's rate of weights with d or 4 d inputs, the read-out's and those of gates too, is multiplied by 64 / d.
+    * Adam's rate of weights with d or 4 d inputs, the read-out's too, is multiplied by 64 / d.
+    * Matrices of normalizers by what they read, as ``maps`` declares it (``_reads``).
     * Weights of blocks start with standard deviation 1 / sqrt(inputs), those of the read-out with 1 / d. Projections
       to the residual stream keep their factor 1 / sqrt(2 layers).
     * Scores are q.k sqrt(16) / h in place of q.k / sqrt(h): the factor sqrt(16 / h) is that of the queries.
@@ -47,15 +49,14 @@ def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[ScaledRows]]:
     """
     found: dict[str, list[ScaledRows]] = {}
     if recipe.scaling != "fixed":
-        d, factor = model.spec.width, _score_factor(model)
+        d, factor, matrices = model.spec.width, _score_factor(model), set(model.matrices())
         for path, module in model.named_modules():
-            if isinstance(module, nn.Linear) and path not in ("read_in", "read_out"):
+            if isinstance(module, nn.Linear) and f"{path}.weight" in matrices:
                 found |= {f"{path}.{name}": made for name, made in _linear(model, recipe, path, module).items()}
             if path.endswith("norm_q") and isinstance(module, nn.RMSNorm):
                 found[f"{path}.weight"] = [ScaledRows(start=factor, rate=factor)]
-        for name, p in model.named_parameters():  # gates of normalizers, which choose their own start
-            if ".rule." in name and p.ndim == 2 and p.shape[1] == d:
-                found[name] = [ScaledRows(rate=WIDTH / d)]
+            if isinstance(module, Normalizer):
+                found |= {f"{path}.{name}": [scaled] for name, scaled in _reads(model, module).items()}
         found["read_out.weight"] = [ScaledRows(start=math.sqrt(3 / d), rate=WIDTH / d)]  # uniform: 1/sqrt(3 d)
     if recipe.read_out_rate != 1:
         for name in ("read_out.weight", "read_out.bias"):
@@ -83,6 +84,31 @@ def _linear(model: GPT2, recipe: TrainSpec, path: str, module: nn.Linear) -> dic
         weights.append(ScaledRows(rows, start * own, step * own))
         biases.append(ScaledRows(rows, 1.0, own))
     return {"weight": weights} | ({"bias": biases} if module.bias is not None else {})
+
+
+def _reads(model: GPT2, rule: Normalizer) -> dict[str, ScaledRows]:
+    """Parts of the matrices of a normalizer, by what they read: d numbers, n heads, or the h channels of a head.
+
+    * ``width``: starts at one standard deviation at every width, here times sqrt(64 / d); rate 64 / d.
+    * ``heads``: starts as 1 / sqrt(n) itself; rate 4 / n.
+    * ``query``: starts as 1 / sqrt(h) itself, and the queries that it reads have the factor s = sqrt(16 / h), which
+      both start and rate undo: 1 / s and s^2 / s.
+    * ``channels``: one of two vectors of which the product counts: s and s, as in a score.
+    * ``own``: numbers that no width changes.
+    """
+    if not isinstance(rule.maps, Mapping):
+        if rule.maps:
+            names = ", ".join(rule.maps)
+            raise BadValue(f"train.scaling=mup: {rule.title} does not say what {names} read (maps, a mapping).")
+        return {}
+    s, wide = _score_factor(model), WIDTH / model.spec.width
+    factors = {
+        "width": ScaledRows(start=math.sqrt(wide), rate=wide),
+        "heads": ScaledRows(rate=WIDTH / HEAD / model.spec.heads),
+        "query": ScaledRows(start=1 / s, rate=s),
+        "channels": ScaledRows(start=s, rate=s),
+    }
+    return {name: factors[reads] for name, reads in rule.maps.items() if reads != "own"}
 
 
 def _score_factor(model: GPT2) -> float:

@@ -33,6 +33,25 @@ def test_an_edge_is_no_best_and_is_widened(errors, more):
     assert (found.best, found.bracket, found.wider()) == (None, None, [more])
 
 
+def test_a_plateau_at_an_edge_is_no_bracket():
+    """4 errs no more than 2, so 8 is run; a plateau between worse rates has these as its bracket."""
+    edge, inside = curve({1: 0.5, 2: 0.1, 4: 0.1}), curve({1: 0.5, 2: 0.1, 4: 0.1, 8: 0.2})
+    assert (edge.best, edge.bracket, edge.wider()) == (None, None, [8])
+    assert (inside.best, inside.bracket, inside.wider()) == (2, (1, 8), [])
+    assert curve({1: 0.1, 2: 0.1, 4: 0.1}).wider() == [0.5, 8]
+
+
+@pytest.mark.parametrize("rate", [0.00316228, 0.005, 0.002])
+def test_factors_of_the_tuned_rates_are_those_of_the_recipe(rate):
+    """A comparison at own rates looks its curve up from the tuned rates: 1/16 and then 2 is 1/8, to the last bit."""
+    base = msgspec.structs.replace(SPEC, train=msgspec.structs.replace(SPEC.train, rate=rate, muon_rate=rate))
+    for power in range(9):
+        tuned = rates.scaled(base, 2.0**-power)
+        assert rates.scaled(tuned, 2.0**power) == base
+        assert rates.tuning(tuned, 2.0).hash == rates.tuning(base, 2.0 ** (1 - power)).hash
+    assert rates.scaled(resolve("linear", "ssa", "nano"), 0.25).train.rate == 0.00125
+
+
 def test_rates_above_one_are_not_tried():
     high = msgspec.structs.replace(SPEC, train=msgspec.structs.replace(SPEC.train, rate=0.2))
     found = rates.Curve(high, {1: [0.3], 2: [0.2], 4: [0.1]}, 1.0, log=True)

@@ -68,11 +68,27 @@ def test_the_best_is_the_least_finite_mean_of_each_normalizer():
     assert grids.best(rows) == {"softmax": rows[0]}
 
 
+@pytest.mark.parametrize(("grid", "sigmas", "marked", "empty"), [
+    ({"test.axes.length": ["5", "10"]}, "1,2,10", False, False),
+    ({"train.rate": ["0.01", "0.02"], "test.axes.length": ["5", "10"]}, "1,2,10", False, False),
+    ({"train.rate": ["0.01", "0.02"]}, "1", True, True),
+])  # fmt: skip
+def test_a_model_in_two_tests_has_no_best(where, grid, sigmas, marked, empty):
+    fixed = ["train.steps=4", "test.axes.sigma_x=1", f"test.axes.sigma_f={sigmas}"]
+    with where.session() as lab:
+        text = grids.measure(RunPlan("linear", ["softmax"], "smoke", fixed, grid=grid), lab, where).text
+    assert (" * |" in text, "* least of a normalizer" in text) == (marked, marked)
+    assert ("empty without such a test" in text) is empty
+
+
 @pytest.mark.parametrize(
     ("grid", "more", "why"),
     [
         ({"train.rate": ["0.1"]}, {}, "a grid takes two or more values, got 0.1"),
         ({"train.rate": ["0.1", "0.1", "0.2"]}, {}, "each value is named once"),
+        ({"train.rate": ["0.001", "1e-3"]}, {}, "train.rate=0.001 and train.rate=1e-3 are one specification"),
+        ({"model.mlp": ["yes", "true"]}, {}, "model.mlp=yes and model.mlp=true are one specification"),
+        ({"model.layers": ["1", "2"], "model.final_norm": ["block", "layer"]}, {}, "final_norm=layer are one"),
         ({"train.steps": ["4", "5"]}, {}, "both set and in the grid"),
         ({"train.rat": ["1", "2"]}, {}, "train.rat"),
         ({"train.rate": ["0.1", "zwei"]}, {}, "zwei"),

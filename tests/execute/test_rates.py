@@ -56,6 +56,11 @@ def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_comparison_cannot_reach_the_seeds_of_tuning(where):
+    with pytest.raises(LabError, match="seeds must be a whole number from 1 to 100, got 101"):
+        icl.compare("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=101, where=where)
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

@@ -247,7 +247,7 @@ class ReadsTokens(Normalizer):
     Paper: yours, 2026
     """
 
-    maps = ("w",)
+    maps = {"w": "width"}  # noqa: RUF012
     reads_tokens = "weights"
 
     def __init__(self, site):
@@ -282,6 +282,11 @@ class MapWithoutUse(ReadsTokens):
 
 
 class MapOfNothing(Square):
+    __doc__ = Square.__doc__
+    maps = {"w": "width"}  # noqa: RUF012
+
+
+class MapThatDoesNotSayWhatItReads(ReadsTokens):
     __doc__ = Square.__doc__
     maps = ("w",)
 
@@ -361,6 +366,7 @@ FAULTS = {
     ShapedNameless: "parameters are named have one entry a head and learn",
     MapWithoutUse: "parameters are named have one entry a head and learn",
     MapOfNothing: "parameters are named have one entry a head and learn",
+    MapThatDoesNotSayWhatItReads: "parameters are named have one entry a head and learn",
     FinishesUnsaid: "attend is weights times values",
     FinishesAloneInAttend: "attend is weights times values",
     FinishesNothing: "attend is weights times values",

@@ -1,14 +1,17 @@
 """Tasks: what is drawn, what is right, and what the references score, against closed forms."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
+from scipy.integrate import quad
 
 from icl_lab import tasks
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue, LabError
 from icl_lab.base.rng import stream
+from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Capability, HasLines, Retrieval, SingleNumbers, Stretchable
 from icl_lab.tasks.linear import TRAINING_RANGE, UNIFORM_RANGE, bayes_uniform
 
@@ -360,6 +363,25 @@ def test_bayes_under_a_uniform_prior_is_the_middle_of_a_segment():
     assert bayes_uniform(x, y)[0, 1].item() == pytest.approx(2 + slope)
     assert bayes_uniform(-x, y)[0, 1].item() == pytest.approx(2 + slope)  # x and a change sign together
     assert bayes_uniform(torch.zeros(1, 2).double(), y)[0, 1].item() == pytest.approx(2.0)  # b is known, a is not
+
+
+@pytest.mark.parametrize(("x_1", "y_1"), [(0.5, 2.0), (-1.2, 6.0), (1.7, -11.0), (-0.6, -0.2), (0.3, 17.0)])
+def test_bayes_of_widened_uniform_functions_is_the_posterior_mean(x_1, y_1):
+    """Integrals along y_1 = a x_1 + b over the density 1 / r0^2 - 1 / 64, r0 the least factor that reaches (a, b)."""
+    edge, (b, c) = math.sqrt(3), (y_1, -x_1)
+
+    def density(a):
+        return max(0.0, max(1.0, abs(a) / edge, abs(b + c * a) / edge) ** -2 - 1 / 64)
+
+    bends = [sign * edge for sign in (-8, -1, 1, 8)] + [(y_1 + sign * edge) / x_1 for sign in (-8, -1, 1, 8)]
+    inside = sorted(a for a in [*bends, y_1 / (x_1 + 1), y_1 / (x_1 - 1)] if abs(a) <= 8 * edge)
+    mass, first = (
+        sum(quad(lambda a, power=power: a**power * density(a), *ends)[0] for ends in pairwise(inside))
+        for power in (0, 1)
+    )
+    prompt = Prompt(torch.tensor([[x_1, y_1, x_1 + 1, 0.0]]).unsqueeze(2), torch.zeros(1, 4), torch.ones(1, 4) > 0)
+    answer = tasks.build("linear:law=uniform,spread=8").references()["bayes"](prompt)[0, 2, 0].item()
+    assert answer == pytest.approx(y_1 + first / mass, rel=1e-5)
 
 
 @pytest.mark.slow

@@ -153,12 +153,69 @@ def test_normed_queries_take_the_score_factor_in_their_gain():
     assert len({part.start for part in found["blocks.0.attention.qkv.weight"]}) == 1
 
 
-def test_gates_that_read_the_stream_get_the_rate_of_the_width():
-    spec, model = untrained(*WIDE, attn="forget+gated")
+@pytest.mark.parametrize("attn", ["forget+gated", "forget+gated:per=channel"])
+def test_gates_that_read_the_stream_get_start_and_rate_of_the_width(attn):
+    spec, model = untrained(*WIDE, attn=attn)
     rule = {name: of for name, of in scaling.parts(model, spec.train).items() if ".rule." in name}
     assert {name.rpartition(".")[2] for name in rule} == {"w"}
     assert len(rule) == 8  # two gates in each of four layers
-    assert all(of == [ScaledRows(rate=64 / D)] for of in rule.values())
+    assert all(of == [ScaledRows(start=math.sqrt(64 / D), rate=64 / D)] for of in rule.values())
+    # Logits of a gate, of inputs of variance 1: 0.02 sqrt(64) = 0.16, as at the base.
+    starts = [p.std().item() * math.sqrt(D) for name, p in model.named_parameters() if name in rule]
+    assert starts == pytest.approx([0.16] * 8, rel=0.1)
+
+
+def test_normalizers_say_what_their_matrices_read_whatever_their_shape():
+    """Mixtures of 8 heads (4 at the base), gates that read queries of 32 channels (16), hidden layers as wide as d."""
+    found = {
+        attn: scaling.parts(untrained(*WIDE, attn=attn)[1], untrained(*WIDE)[0].train)
+        for attn in ("softmax+talking-heads", "differential", f"qassmax:hidden={D}", "ssmax-free")
+    }
+    rules = {
+        attn: {name.rpartition(".")[2]: of for name, of in each.items() if ".rule" in name}
+        for attn, each in found.items()
+    }
+    s = pytest.approx(Q)
+    assert rules == {
+        "softmax+talking-heads": {"m": [ScaledRows(rate=0.5)]},
+        "differential": {name: [ScaledRows(start=s, rate=s)] for name in ("a1", "b1", "a2", "b2")},
+        f"qassmax:hidden={D}": {"gate_in": [ScaledRows(start=pytest.approx(1 / Q), rate=s)]},
+        "ssmax-free": {},
+    }
+
+
+def test_an_outside_normalizer_that_does_not_say_what_it_reads_is_refused(monkeypatch):
+    spec, model = untrained(*WIDE, attn="forget")
+    monkeypatch.setattr(type(model.blocks[0].attention.rule), "maps", ("w",))
+    with pytest.raises(BadValue, match="'forget' does not say what w read"):
+        scaling.parts(model, spec.train)
+
+
+def test_position_codes_keep_the_start_and_the_rate_of_their_hidden_layer():
+    """Fire's has one input and 32 units at every width."""
+    spec, model = untrained(*WIDE, "model.positions=fire")
+    assert not [name for name in scaling.parts(model, spec.train) if name.startswith("positions")]
+
+
+@pytest.mark.parametrize("kind", ["mup", "mup:depth=yes"])
+def test_decay_takes_the_same_share_at_every_width(kind):
+    """A step of AdamW with decay 0.5 ends 0.01 * 0.5 theta nearer to 0, queries and branches too (as in mup)."""
+    settings = ["model.width=128", "model.heads=4", "model.layers=4", *STILL, "train.optimizer=adamw"]
+    settings += ["train.rate=0.01", f"train.scaling={kind}"]
+    plain, shrunk = (moved(*untrained(*settings, f"train.decay={decay}")) for decay in (0, 0.5))
+    _, model = untrained(*settings)
+    for name in model.matrices():
+        start = model.get_parameter(name).detach()
+        torch.testing.assert_close(shrunk[name] - plain[name], -0.005 * start, rtol=0, atol=2e-7)
+
+
+@pytest.mark.slow
+def test_mixtures_of_heads_that_grow_in_number_move_alike():
+    """The coordinate check with heads of 16 numbers: else a mixture of 16 moves 1.6 times as far as of 4."""
+    changes = runpy.run_path(str(ROOT / "experiments" / "coordinate_check.py"))["changes"]
+    found = changes("mup", widths=(64, 256), seeds=2, attn="softmax+talking-heads", head=16)
+    means = found.groupby(["activation", "width"])["change"].mean().unstack()
+    assert means.loc["layers.0.attention", 256] / means.loc["layers.0.attention", 64] == pytest.approx(1, abs=0.25)
 
 
 @pytest.mark.parametrize(
