@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -74,6 +75,11 @@ def say(text: str) -> None:
         tqdm.write(text, file=sys.stderr)
     else:
         print(text, file=sys.stderr, flush=True)
+
+
+def above_bars() -> AbstractContextManager[None]:
+    """Clear the bars while standard output is written; they are drawn again below."""
+    return tqdm.external_write_mode()
 
 
 def counted(items: Sequence[Item], stage: str, tick: Tick | None = None) -> Iterator[Item]:
