@@ -42,6 +42,11 @@ class Job(Generic[Item]):
         return None if self.over or self.status is None or self.status.stage == "train" else self.status
 
     @property
+    def count(self) -> int:
+        """Steps and shifts of its test that are done."""
+        return self.step + (self.testing.done if self.testing else 0)
+
+    @property
     def whole(self) -> float:
         """Work of its training and its test."""
         return self.training(self.size) + self.test
