@@ -29,7 +29,7 @@ from icl_lab.execute.draw import draw
 from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
-from icl_lab.runs import environment, estimate
+from icl_lab.runs import environment, estimate, trial
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 
@@ -91,6 +91,8 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     left = [run for run in mine if not clock.done(run)]
     if not where.remote:  # its time elsewhere is unknown here
         check_sizes(left, lab, min(where.jobs or 1, len(left)), tested)
+    for spec in {(run.spec.task, run.spec.attn): run.spec for run in left}.values():
+        trial.check_parts(spec)
     asked, (where, clock) = where, allocated(where, left, lab, clock)
     if where.dry_run:
         rehearse(every, lab, clock, where)
