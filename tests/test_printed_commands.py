@@ -31,7 +31,7 @@ INSTEAD = {
     'make sweep TASK=linear ATTN=ssa ARGS="--set train.steps=2000 --set model.layers=3"': "PRESET=smoke "
     'ARGS="--dry-run --set train.steps=2000 --set model.layers=3"',
     'make compare TASK=linear ATTN="softmax ssa ssmax" SEEDS=3': f"PRESET=smoke {DRY}",
-    'make boundary TASK=linear ATTN="softmax ssa" SEEDS=3': f"PRESET=smoke {DRY}",
+    'make boundary TASK=linear ATTN="softmax ssa"': f"PRESET=smoke {DRY}",
     "make experiment NAME=ssa-table1 SEEDS=3": f"PRESET=smoke {DRY}",
     "make sweep TASK=text:file=book.txt ATTN=ssmax": f"PRESET=smoke {DRY}",
     "make sweep ATTN=square:c=3": f"PRESET=smoke {DRY}",

@@ -251,3 +251,17 @@ def test_the_example_task_is_the_one_under_test():
     page = ROOT / "docs" / "add-a-task.md"
     (example,) = [block for block in blocks(page.read_text(), "python") if 'add("sine")' in block]
     assert example == (ROOT / "tests" / "examples" / "sine.py").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "first-hour.md"], ids=lambda page: page.name)
+def test_the_first_commands_of_a_page_read_what_the_repository_holds(page, run, tmp_path, monkeypatch):
+    """Those that compare or ask: only ``sweep`` trains for whoever has just arrived."""
+    words = [program_words(each) for line, each in lines(page.read_text()) if line.startswith("make ")]
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
+    asked = [each for each in words if each and each[0] in ("compare", "boundary", "attention")]
+    assert len(asked) > 2
+    for each in asked:
+        code, _, err = run(*each, "--dry-run", results=tmp_path)
+        assert code == 0, err
+        assert "trains nothing" in err or "done before" in err, f"{each}: {err}"

@@ -142,7 +142,6 @@ def _kept(
         return None
     found = analysis.read(folder)
     if isinstance(found, StoredGrids) and isinstance(analysis, GridAnalysis) and not analysis.shows(found):
-        say(f"{folder} keeps what claims need and not the rest of its tables: its models are asked again.")
-        return None
+        return None  # it keeps what claims need
     kept = StoredStudy(folder, known, found.grids) if isinstance(found, StoredGrids) else None
     return kept if kept is not None and kept.whole else None

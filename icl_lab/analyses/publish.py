@@ -124,14 +124,15 @@ def publish(
 ) -> str:
     """Write numbers, tables, figures and the record of the study, the record last; return the tables as text.
 
-    ``show`` gets these before figures are drawn, which takes longest.
+    ``show`` gets these before figures are drawn, which takes longest, with the finding last: a terminal scrolls.
     """
     spec = next(iter(groups.values()))[0].spec
     finding, table = _shown(analysis, found)
     before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
     more = f"\n{before}\n{more}" if study.asked else more
-    printed = text(head(analysis, spec, groups), finding, table, study.command, more)
-    show(printed)
+    above = head(analysis, spec, groups)
+    printed = text(above, finding, table, study.command, more)
+    show("\n".join([text(above, "", table, study.command, more), *filter(None, [finding])]))
     figures = analysis.figures(found, titled(analysis, spec))
     pngs = {name: encode(figure, "png") for name, figure in figures.items()}
     files: dict[str, str | bytes] = {**analysis.files(found), TEXT: printed}

@@ -38,11 +38,7 @@ def names(what: str) -> list[str]:
 def listing(what: str) -> Iterable[str]:
     """Yield lines for the terminal. ``what`` is ``tasks``, ``normalizers``, ``positions`` or ``presets``."""
     if what == "presets":
-        for name, preset in PRESETS.items():
-            model, train = preset.model, preset.train
-            size = f"{model.layers} layers, {model.heads} heads, width {model.width}"
-            work = f"{train.steps:,} steps of {train.batch}"
-            yield f"{name:8} {size + ', ' + work:56} {preset.purpose}"
+        yield "\n".join(presets())
         return
     for registry in KINDS[what]:
         for entry in registry.entries():

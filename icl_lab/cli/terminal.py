@@ -36,7 +36,7 @@ class Terminal(Reporter):
 
     def show(self, text: str) -> None:
         """Print the tables of a study."""
-        out(text)
+        out(text, "in table.md")
 
     @contextmanager
     def stoppable(self) -> Iterator[Callable[[], bool]]:

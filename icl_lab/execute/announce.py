@@ -163,12 +163,33 @@ def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
 
 
 def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
-    """Say, where runs are several, how many there are, how many are done, and how long the rest takes."""
-    if len(runs) < 2:
-        return
-    left = [run for run in runs if not clock.done(run)]
-    rest = f"; about {duration(_together(left, clock, jobs))} left{f', {jobs} at once' * (jobs > 1)}" if left else ""
-    say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished{rest}")
+    """Say, where runs are several or read from the evidence, what is trained, how long it takes, and what is there."""
+    if len(runs) > 1 or any(run.copied and clock.done(run) for run in runs):
+        say(count_words(runs, clock, jobs))
+
+
+def count_words(runs: Sequence[Run], clock: Clock, jobs: int = 1) -> str:
+    """Return how many models of runs are trained, how many only tested, about how long it takes, and what is there.
+
+    ``trains 4 of 6 models, about 27 min (2 from evidence)``. A model that is tested in several ways is one.
+    """
+    models = dict[str, list[Run]]()
+    for run in runs:
+        models.setdefault(str(run.training), []).append(run)
+    left = {name: [run for run in group if not (clock.done(run) or run.diverged)] for name, group in models.items()}
+    training = sum(any(not reuse.has_model(run) for run in group) for group in left.values())
+    testing = sum(map(bool, left.values())) - training
+    copied = sum(all(run.copied for run in models[name]) for name, group in left.items() if not group)
+    here = len(models) - training - testing - copied
+    sources = ", ".join(f"{n} {where}" for n, where in ((copied, "from evidence"), (here, "finished here")) if n)
+    whole = f"{len(models)} model{'s' * (len(models) > 1)}"
+    if not training + testing:
+        evidence = "; --no-evidence trains here what is read from it" if copied else ""
+        return f"trains nothing: {whole} ({sources}){evidence}"
+    parts = [f"{verb} {n}" for verb, n in (("trains", training), ("tests", testing)) if n]
+    about = duration(_together([run for group in left.values() for run in group], clock, jobs))
+    at_once = f", {jobs} at once" if jobs > 1 else ""
+    return f"{' and '.join(parts)} of {whole}, about {about}{at_once}" + (f" ({sources})" if sources else "")
 
 
 def check_time(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> None:

@@ -14,6 +14,7 @@ from icl_lab.execute.progress import REDRAWN, SAID, Job, drawn, say
 ROWS = 16  # runs that a terminal shows
 NAMED = 4  # runs that a line names
 BUSY = ("starting", "at work")
+FEW = 5  # steps, or shifts of a test, by which the pace is judged
 
 
 class Board:
@@ -21,7 +22,8 @@ class Board:
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), time.monotonic()
-        self._before: dict[int, float] = {}  # work done of a run at the first look or when first seen at work
+        # Work and steps that were done of a run at the first look or when first seen at work.
+        self._before: dict[int, tuple[float, int]] = {}
         self._seen: set[int] = set()  # numbers of runs seen at work or over
         self._whole: Any = None
         self._rows: dict[int, tuple[int, Any]] = {}  # row and bar, by the number of a run
@@ -57,17 +59,23 @@ class Board:
         return text if left is None else f"{text}; about {duration(left)} left"
 
     def _left(self, jobs: Sequence[Job[Any]]) -> float | None:
-        """The seconds that are left at the pace so far; None before anything was done."""
+        """The seconds that are left at the pace so far; None before a few steps were done.
+
+        The time in which processes start is no pace.
+        """
         for number, each in enumerate(jobs):
             # What is done then was done by an earlier command, or comes from its checkpoint.
             if number not in self._before or (each.state == "at work" and number not in self._seen):
-                self._before[number] = each.done
+                self._before[number] = each.done, each.count
             if each.state not in ("waiting", "starting"):
                 self._seen.add(number)
-        worked = [each.done - self._before[n] for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
+        if all(each.state in ("waiting", "starting") for each in jobs):
+            self._began = time.monotonic()
+        counted = [(n, each) for n, each in enumerate(jobs) if each.state in (*BUSY, "done")]
+        done = sum(each.done - self._before[n][0] for n, each in counted)
+        steps = sum(each.count - self._before[n][1] for n, each in counted)
         rest = sum(each.whole - each.done for each in jobs if not each.over)
-        done, passed = sum(worked), time.monotonic() - self._began
-        return rest * passed / done if done > 0 and rest else None
+        return rest * (time.monotonic() - self._began) / done if done > 0 and steps >= FEW and rest else None
 
     def _draw(self, jobs: Sequence[Job[Any]]) -> None:
         if time.monotonic() - self._drawn < REDRAWN:

@@ -20,8 +20,7 @@ from icl_lab.execute.announce import (
     announce_all,
     changes,
     check_time,
-    duration,
-    remaining,
+    count_words,
     tell_engine,
     title,
     too_long,
@@ -30,7 +29,7 @@ from icl_lab.execute.draw import draw
 from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
-from icl_lab.runs import environment, estimate
+from icl_lab.runs import environment, estimate, trial
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 
@@ -59,17 +58,6 @@ def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
         estimate.check_prompts(spec, analysis.asks(spec))
 
 
-def tell_evidence(runs: Sequence[Run], say: Say) -> None:
-    """Say, where it is so, that runs are not the user's own but read from the evidence."""
-    copied = {run.key: run.files.path for run in runs if run.copied}
-    if copied:
-        be, them = ("run is", "it") if len(copied) == 1 else ("runs are", "them")
-        place = next(iter(copied.values())).parent
-        say(
-            f"{len(copied)} {be} read from the repository's evidence ({place}); add --no-evidence to train {them} here."
-        )
-
-
 def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True, models: bool = False) -> bool:
     """Finish the runs of this shard; return True if all runs are finished, so that a study can be made of them.
 
@@ -93,9 +81,8 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         where.reporter.last(line)
     tell_engine(mine, lab)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1), models)
-    if tested:
-        tell_evidence([run for run in mine if clock.done(run)], lab.say)
-    elif not where.force:
+    every = mine
+    if not (tested or where.force):
         for run in filter(clock.done, mine):
             if run.trained and not where.dry_run:  # its process may have been killed before it drew
                 draw(run, afresh=False, tested=False)
@@ -104,9 +91,11 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     left = [run for run in mine if not clock.done(run)]
     if not where.remote:  # its time elsewhere is unknown here
         check_sizes(left, lab, min(where.jobs or 1, len(left)), tested)
+    for spec in {(run.spec.task, run.spec.attn): run.spec for run in left}.values():
+        trial.check_parts(spec)
     asked, (where, clock) = where, allocated(where, left, lab, clock)
     if where.dry_run:
-        rehearse(mine, lab, clock, where)
+        rehearse(every, lab, clock, where)
         if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
             lab.say(sentence)
         return False
@@ -120,7 +109,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     copied = {run.place for run in mine if run.place in before and run.copied}
     workers = pool(where) if where.parallel and not all(clock.done(run) for run in mine) else None
     together = workers.jobs if workers is not None else 1
-    announce_all(mine, clock, lab.say, together)
+    announce_all(every, clock, lab.say, together)
     left = [run for run in mine if not clock.done(run)]
     failed = by_workers(left, lab, where, workers, clock) if workers is not None else {}
     # A run that the evidence has without its weights is finished until another test trains its model anew: then it is
@@ -186,14 +175,9 @@ def check_importable(runs: Sequence[Run]) -> None:
 def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where) -> None:
     """Say what would be done, run by run, and how long it would take."""
     for run in runs:
-        announce(run, lab, clock, where.reporter.out)
-    number = where.jobs or 1
-    seconds = remaining(runs, clock) / number
-    order = f"with {number} at once" if number > 1 else "one after another"
-    done = sum(clock.done(run) for run in runs)
-    what = "runs" if clock.tested else "models"
-    rest = f"; the rest would take about {duration(seconds)} {order}" if done < len(runs) else ""
-    lab.say(f"{done} of {len(runs)} {what} are there{rest}.")
+        if clock.tested or not clock.done(run):  # a trained one was shown
+            announce(run, lab, clock, where.reporter.out)
+    lab.say(count_words(runs, clock, where.jobs or 1))
 
 
 def restart(run: Run, lab: Lab) -> None:

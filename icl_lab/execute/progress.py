@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -41,6 +42,11 @@ class Job(Generic[Item]):
         return None if self.over or self.status is None or self.status.stage == "train" else self.status
 
     @property
+    def count(self) -> int:
+        """Steps and shifts of its test that are done."""
+        return self.step + (self.testing.done if self.testing else 0)
+
+    @property
     def whole(self) -> float:
         """Work of its training and its test."""
         return self.training(self.size) + self.test
@@ -74,6 +80,11 @@ def say(text: str) -> None:
         tqdm.write(text, file=sys.stderr)
     else:
         print(text, file=sys.stderr, flush=True)
+
+
+def above_bars() -> AbstractContextManager[None]:
+    """Clear the bars while standard output is written; they are drawn again below."""
+    return tqdm.external_write_mode()
 
 
 def counted(items: Sequence[Item], stage: str, tick: Tick | None = None) -> Iterator[Item]:

@@ -16,7 +16,7 @@ from icl_lab.base.markdown import listed
 from icl_lab.comparison import ablations, rescaled
 from icl_lab.comparison.gather import described, gather, publish
 from icl_lab.comparison.sentences import sentence
-from icl_lab.execute.complete import check_asked, complete, tell_evidence
+from icl_lab.execute.complete import check_asked, complete
 from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.where import Where
 from icl_lab.runs import reuse, study_folder
@@ -104,8 +104,6 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
         tell_before(before.folders(study), lab.say, "--force")
         lacking = before.unasked(lacking, groups, analysis.reads_grids)
         study = msgspec.structs.replace(study, asked=before.commits(study))
-    if not analysis.reads_grids:  # where tests are read as well, `complete` says so
-        tell_evidence([run for run in lacking if run.trained], lab.say)
     if not complete_for(analysis, lacking, lab, replace(where, force=False), tested=analysis.reads_grids):
         raise Unfinished(place)
     found = runner.ask(analysis, groups, lab, *([before.rows] if before is not None else []))

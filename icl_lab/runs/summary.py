@@ -2,11 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from icl_lab import tasks
+from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.grid import Grid, model_name
 from icl_lab.base.markdown import short
@@ -56,11 +57,7 @@ def brief(grid: Grid, task: Task, spec: RunSpec) -> str:
     rows, columns = task.heat_map
     table = ours.table(rows, columns)
     lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{fixed_axes(grid, task, here)}"]
-    lines.append(" " * 8 + "".join(f"{value:>9g}" for value in table.columns))
-    lines += [
-        f"{name:>8g}" + "".join(f"{short(value):>9}" for value in row)
-        for name, row in zip(table.index, table.to_numpy(), strict=True)
-    ]
+    lines += ["", *_map(table.index, table.columns, [map(short, row) for row in table.to_numpy()])]
     nearest = _present(grid, here)
     lines += ["", f"{home(grid, task, spec)} ({', '.join(f'{axis}={value:g}' for axis, value in nearest.items())}):"]
     cells = grid.where(metric=task.headline, **nearest)
@@ -86,14 +83,13 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     with np.errstate(invalid="ignore"):  # a model without finite answers has no spread
         mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
     cells = [[f"{short(m)} ± {short(s)}" for m, s in zip(*row, strict=True)] for row in zip(mean, sd, strict=True)]
-    width = max(len(cell) for row in cells for cell in row) + 2
-    lines = [f"{task.metric_label(task.headline)}: {rows} down, {columns} across{fixed_axes(grids[0], task, here)}"]
-    lines.append(" " * 8 + "".join(f"{value:>{width}g}" for value in tables[0].columns))
-    lines += [
-        f"{name:>8g}" + "".join(f"{cell:>{width}}" for cell in row)
-        for name, row in zip(tables[0].index, cells, strict=True)
-    ]
-    return "\n".join(lines)
+    head = f"{task.metric_label(task.headline)}: {rows} down, {columns} across{fixed_axes(grids[0], task, here)}"
+    return "\n".join([head, "", *_map(tables[0].index, tables[0].columns, cells)])
+
+
+def _map(down: Iterable[float], across: Iterable[float], cells: Sequence[Iterable[str]]) -> list[str]:
+    rows = [[f"{value:g}", *row] for value, row in zip(down, cells, strict=True)]
+    return md.table(["", *(f"{value:g}" for value in across)], rows)
 
 
 def errors_in_distribution(grids: Sequence[Grid], task: Task, spec: RunSpec) -> dict[str, float]:

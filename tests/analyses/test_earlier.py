@@ -84,8 +84,7 @@ def test_studies_with_single_prompts_are_preferred(tiny, monkeypatch):
 def test_a_study_that_keeps_too_little_is_asked_again(tiny, monkeypatch):
     tiny("--seeds", "2")
     monkeypatch.setattr(Deviant, "needed", ("positions", "gone"))
-    said = tiny("--seeds", "2")
-    assert f"{tiny.place} keeps what claims need and not the rest of its tables" in said
+    assert str(tiny.place) not in tiny("--seeds", "2").partition("wrote ")[0]  # nothing a reader could do about it
     assert len(trained(tiny)) == 4
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import struct
 import subprocess
 import sys
 
@@ -147,3 +148,88 @@ def test_a_terminal_of_ascii_gets_escapes(tmp_path):
     command = [sys.executable, "-m", "icl_lab", "export", "x.csv", "--to", "csv"]
     left = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=plain)
     assert (left.returncode, left.stdout, left.stderr) == (0, "name\n\\u2713\n", "")
+
+
+def on_terminal(columns, *words, cwd):
+    """Return the exit code and the output of a command on a pseudo-terminal of so many columns."""
+    pty = pytest.importorskip("pty")
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    reader, writer = os.openpty()
+    assert pty
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+    command = subprocess.Popen([sys.executable, *words], stdin=writer, stdout=writer, stderr=writer, cwd=cwd, env=plain)
+    os.close(writer)
+    pieces = []
+    try:
+        while piece := os.read(reader, 65536):
+            pieces.append(piece)
+    except OSError:  # Linux: the other side is closed
+        pass
+    os.close(reader)
+    return command.wait(), b"".join(pieces).decode().replace("\r\n", "\n")
+
+
+PRINT = "import sys; from icl_lab.cli.output import out; out(open(sys.argv[1]).read(), 'in table.md')"
+SIGMAS = "".join(f" sigma_f {sigma} |" for sigma in range(1, 11))
+WIDE = "\n".join(
+    [
+        f"| normalizer |{SIGMAS} summary | clip B (residual) |",
+        "| --- |" + " --- |" * 12,
+        *(
+            f"| {name} |" + "".join(f" {cell.format(n)} |" for n in range(11, 21)) + " 3.03 | 5 (0.08) |"
+            for name, cell in {"`ssa`": "{}.25e−3", "reference:least-squares": "3.6e−{}"}.items()
+        ),
+    ]
+)
+CLAIMS = """| claim | ours | printed | verdict | scale, seeds |
+| --- | --- | --- | --- | --- |
+| SSA's bound leaves the same error as softmax's: their floors | 1.01 [0.789, 1.3] | — | within 1.33 | `deep2`, 5 |
+| With labels rescaled softmax errs less | 0.000188 [0.000101, 0.000365] | 0.0637 | below, smaller | `lite2`, 12 |"""
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("table", [WIDE, CLAIMS], ids=["wide", "claims"])
+def test_a_terminal_breaks_no_number_and_no_word(columns, table, tmp_path):
+    (tmp_path / "text.md").write_text(table + "\n")
+    code, shown = on_terminal(columns, "-c", PRINT, "text.md", cwd=tmp_path)
+    lines = click.unstyle(shown).splitlines()
+    assert code == 0, shown
+    assert max(map(len, lines)) <= columns
+    words = set(re.findall(r"\S+", re.sub(r"`|reference:", "", table)))
+    more = [line for line in lines if line.endswith("in table.md")]
+    broken = {word for line in lines if line not in more for word in line.split()} - words
+    assert not broken
+    lost = int(more[0].split()[0]) if more else 0
+    heads = re.compile("sigma_f|summary|clip B")
+    assert len(heads.findall(" ".join(lines))) + lost == len(heads.findall(table))
+    if table == CLAIMS and columns > 60:
+        assert "0.000188 [0.000101, 0.000365]" in shown  # an interval stays with its number
+    assert table == WIDE or not more
+
+
+def test_both_ends_and_the_middle_stay_where_columns_are_too_many():
+    lines = click.unstyle(output.rendered(WIDE, 60, "in table.md")).splitlines()
+    (row,) = (line for line in lines if line.startswith("ssa"))
+    assert row.split() == ["ssa", "11.25e−3", "15.25e−3", "20.25e−3", "3.03"]
+    assert lines[-1] == "8 more columns in table.md"
+    assert lines[-2].startswith("least-squares ")
+    whole = click.unstyle(output.rendered(WIDE, 140, "in table.md"))
+    assert "more column" not in whole
+
+
+BAR = """
+from icl_lab.cli.output import out
+from icl_lab.execute.progress import Bar
+bar = Bar()
+bar("writing", 0, 2, "")
+out("the verdict")
+bar("writing", 2, 2, "")
+"""
+
+
+def test_a_text_is_not_glued_to_a_progress_bar(tmp_path):
+    code, shown = on_terminal(80, "-c", BAR, cwd=tmp_path)
+    assert code == 0
+    seen = [line.rpartition("\r")[2] for line in shown.split("\n")]  # what stands in a line once it is written
+    assert "the verdict" in [click.unstyle(line).strip() for line in seen]

@@ -192,7 +192,7 @@ def test_sweep_trains_though_the_evidence_has_the_run(held, run, tmp_path):
     assert "equal in all" in out.splitlines()[-1]
     code, out, err = run("sweep", *NAMED, "--evidence", results=tmp_path / "other")
     assert code == 0
-    assert "1 run is read from the repository's evidence" in err
+    assert "trains nothing: 1 model (1 from evidence); --no-evidence trains" in err
     assert not (tmp_path / "other").exists()
 
 
@@ -215,8 +215,7 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     words = ("compare", *NAMED, "--attn", "softmax")
     code, out, err = run(*words)
     assert code == 0
-    assert "1 run is read from the repository's evidence" in err
-    assert "--no-evidence" in err
+    assert "trains 1 of 2 models, about 1 s (1 from evidence)" in err
     runs = sorted(path.parts[-5] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
     assert [Path(path).name for path in runs] == ["linear"] * 2  # softmax alone was trained, and tested rescaled too
     assert {path.parts[-4] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv")} == {"softmax"}
@@ -233,7 +232,7 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
 def test_an_analysis_says_once_that_it_reads_the_evidence(question, held, run):
     code, _, err = run(question, *NAMED)
     assert code == 0
-    assert err.count("1 run is read from the repository's evidence") == 1
+    assert err.count("1 from evidence") == 1
 
 
 def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):

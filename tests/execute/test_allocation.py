@@ -118,6 +118,6 @@ def test_announced_time_is_of_the_threads_that_each_run_has(machine, tmp_path, m
     monkeypatch.setattr(estimate, "training_seconds", measured)
     asked = [lab.store.run(resolve("linear", "ssa", "smoke"), seed) for seed in range(8)]
     complete(asked, lab, icl.Where(results=lab.store.root, dry_run=True, progress=False))
-    assert lab.said[-1] == "0 of 8 runs are there; the rest would take about 5 min with 8 at once."
+    assert lab.said[-1] == "trains 8 of 8 models, about 5 min, 8 at once"
     complete(asked, lab, icl.Where(results=lab.store.root, dry_run=True, progress=False, jobs=4))
-    assert lab.said[-1] == "0 of 8 runs are there; the rest would take about 8 min with 4 at once."
+    assert lab.said[-1] == "trains 8 of 8 models, about 8 min, 4 at once"

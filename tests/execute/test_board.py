@@ -103,8 +103,8 @@ def test_the_time_left_weighs_steps_by_their_work(clock):
     jobs = [Job("a", 10, None, "at work", training=lambda steps: float(steps**2), test=44.0), Job("b", 4, None)]
     told = Board()
     assert told._left(jobs) is None
-    clock.time, jobs[0].step = 6.0, 2
-    assert told._left(jobs) == pytest.approx((100 - 4 + 44 + 4) * 6 / 4)
+    clock.time, jobs[0].step = 6.0, 5
+    assert told._left(jobs) == pytest.approx((100 - 25 + 44 + 4) * 6 / 25)
     clock.time, jobs[0].status = 60.0, Status("test", 1, 2)
     assert told._left(jobs) == pytest.approx((22 + 4) * 60 / 122)
     jobs[0].state = "failed"
@@ -148,3 +148,16 @@ def test_a_terminal_shows_a_row_for_each_run_at_work(monkeypatch):
         told(many)
         assert {f"run {ROWS + extra}" for extra in range(3)} <= set(re.findall(r"run \d+", screen.getvalue()))
         assert f"4 of {ROWS + 3} runs over" in screen.getvalue()
+
+
+def test_no_time_is_told_before_a_few_steps_and_starting_is_no_pace(clock):
+    job, told = Job("a", 100, None, "starting"), Board()
+    assert told._left([job]) is None
+    clock.time = 60.0  # a minute in which its process has imported torch
+    assert told._left([job]) is None
+    job.state = "at work"
+    assert told._left([job]) is None
+    clock.time, job.step = 61.0, 4
+    assert told._left([job]) is None
+    clock.time, job.step = 62.0, 10
+    assert told._left([job]) == pytest.approx(90 * 2 / 10)

@@ -64,19 +64,19 @@ def test_models_of_an_analysis_are_tested_for_claims(tiny, lab):
         lab.said.clear()
         told = Told()
         assert not complete_for(analysis, asked, lab, Where(dry_run=True, progress=told), tested=tested)
-        return lab.said[-1].partition(";")[0], told.lines
+        return lab.said[-1].partition(",")[0], told.lines
 
     def to(*words):
         return [f"{word}  {run.place}" for word, run in zip(words, asked, strict=False)]
 
-    assert rehearsed(None, True) == ("2 of 4 runs are there", to("done", "done", "to do", "to do"))
-    assert rehearsed(deviant, True) == ("1 of 3 runs are there", to("done", "to do", "to do"))
-    assert rehearsed(boundary, True) == ("1 of 4 runs are there", to("done", "to do", "to do", "to do"))
-    assert rehearsed(deviant, False)[0] == "0 of 3 models are there"  # what is done has nothing to rehearse
+    assert rehearsed(None, True) == ("trains 1 of 3 models", to("done", "done", "to do", "to do"))
+    assert rehearsed(deviant, True) == ("trains 2 of 3 models", to("done", "to do", "to do"))
+    assert rehearsed(boundary, True) == ("trains 2 of 3 models", to("done", "to do", "to do", "to do"))
+    assert rehearsed(deviant, False)[0] == "trains 2 of 3 models"
     lab.said.clear()
     assert complete_for(boundary, asked, lab, Where(progress=False), tested=True)
-    (counted,) = [line for line in lab.said if " of them finished" in line]
-    assert counted.startswith("4 runs, 1 of them finished")
+    (counted,) = [line for line in lab.said if " models, about " in line]
+    assert counted.startswith("trains 2 of 3 models")
     assert all(run.done(tested=True, models=True) for run in asked)
 
 
@@ -158,30 +158,30 @@ def test_several_runs_are_announced_in_total(tiny, lab, second_each):
     said = lab.said
     said.clear()
     announce_all(runs, Clock(lab.device), lab.say)
-    assert said.pop() == "6 runs, 1 of them finished; about 5 min left"
+    assert said.pop() == "trains 5 of 6 models, about 5 min (1 finished here)"
     announce_all(runs, Clock(lab.device), lab.say, jobs=2)
-    assert said.pop().endswith("about 2 min left, 2 at once")
+    assert said.pop().endswith("about 2 min, 2 at once (1 finished here)")
     announce_all(runs[:1], Clock(lab.device), lab.say)
     assert said == []
     announce_all([runs[0], runs[0]], Clock(lab.device), lab.say)
-    assert said == ["2 runs, 2 of them finished"]
+    assert said == ["trains nothing: 1 model (1 finished here)"]
 
 
 def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each):
     runs = [lab.store.run(tiny(), 0), lab.store.run(tiny(), 0, "ssmax")]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert "about 60 s left" in lab.said[-1]
+    assert lab.said[-1] == "trains 1 of 1 model, about 60 s"
     launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False))
-    assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 60 s one after another."
+    assert lab.said[-1] == "trains 1 of 1 model, about 60 s"
     launching.rehearse(runs, lab, Clock(lab.device), Where(progress=False, jobs=2))
-    assert lab.said[-1] == "0 of 2 runs are there; the rest would take about 30 s with 2 at once."
+    assert lab.said[-1] == "trains 1 of 1 model, about 60 s, 2 at once"
 
 
 @pytest.mark.slow
 def test_a_training_that_is_tested_in_two_ways_is_one_training(tiny, lab, second_each):
     runs = [lab.store.run(spec, 0) for spec in (tiny(), tiny("linear", "softmax", "test.prompts=32"))]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert "about 60 s left" in lab.said[-1]
+    assert lab.said[-1] == "trains 1 of 1 model, about 60 s"
     trained(runs[0], lab)
     assert [Clock(lab.device)(run)[0] for run in runs] == [0, 0]
     announce(runs[1], lab, Clock(lab.device))
@@ -258,7 +258,7 @@ def test_the_test_of_a_trained_run_is_what_is_left(tiny, lab, monkeypatch):
     assert Clock(lab.device, tested=False)(run)[0] == 100
     runs = [run, run.swapped("ssa"), lab.store.run(tiny("linear", "ssa"), 0)]
     announce_all(runs, Clock(lab.device), lab.say)
-    assert lab.said[-1].endswith("about 4 min left")  # two trainings, three tests: 221 s
+    assert lab.said[-1].endswith("trains 2 of 2 models, about 4 min")  # two trainings, three tests: 221 s
     trained(run, lab)
     assert Clock(lab.device)(run) == (7.0, 0, 0)
     announce(run, lab, Clock(lab.device))

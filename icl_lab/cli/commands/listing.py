@@ -1,6 +1,5 @@
 """Command that lists what there is. It imports little: whoever lists runs wants them at once."""
 
-import textwrap
 from pathlib import Path
 
 import click
@@ -14,7 +13,6 @@ from icl_lab.execute.progress import counted, say
 from icl_lab.execute.where import Where
 
 WHAT = ("tasks", "normalizers", "positions", "presets", "experiments")
-LINE = 110  # characters
 
 
 @click.command("list")
@@ -30,23 +28,23 @@ def list_(what: str | None, long: bool, whole: bool, where: Where) -> None:
     if what is None:
         for kind in WHAT:
             there = experiment.names(place) if kind == "experiments" else catalogue.names(kind)
-            out(textwrap.fill(f"{kind}: {', '.join(there)}", LINE, subsequent_indent="    ", break_on_hyphens=False))
+            out(f"{kind}: {', '.join(there)}", prose=True)
         out(f"next: {then('list', {'what': ['normalizers']})}   (formulas and sources; the others, and runs, alike)")
         return
     if what == "experiments":
         for name in counted(experiment.names(place), "reading experiments"):
             for line in experiment.card(name, experiment.load(name, place), where.store()):
-                out(line)
+                out(line, prose=True)
         return
 
     if what == "runs":
         lines = list(runs.listing(where.store(), say, long, where.reporter.tick, whole=whole))
         for line in lines:
-            out(line)
+            out(line, prose=True)
         if not whole and sum(not line.startswith(" ") for line in lines) == runs.NEWEST:
             out(f"next: {then('list', {'what': ['runs'], '--all': ['True']})}   (these are the newest {runs.NEWEST})")
         return
     for line in catalogue.listing(what):
-        out(line)
+        out(line, prose=True)
     for line in dict.fromkeys(line for registry in catalogue.KINDS.get(what, []) for line in registry.broken()):
         say(line)

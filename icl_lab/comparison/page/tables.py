@@ -206,9 +206,9 @@ def markdown(study: PairedGrids, spec: RunSpec, command: str, sections: Sequence
 
 
 def brief(study: PairedGrids, spec: RunSpec) -> str:
-    """Return the finding, the conditions and the main table as Markdown: what a terminal shows."""
+    """Return the conditions, the main table and, last, the finding as Markdown: what a terminal shows."""
     made = table(study, spec)
-    return "\n".join([words.finding(study), "", words.conditions(study, spec), "", *markdown_rows(made), ""])
+    return "\n".join([words.conditions(study, spec), "", *markdown_rows(made), "", words.finding(study), ""])
 
 
 def markdown_rows(made: Table) -> list[str]:
