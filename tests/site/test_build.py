@@ -12,7 +12,7 @@ import pytest
 
 from icl_lab.comparison.verdict import State
 from icl_lab.extras.site import pages
-from icl_lab.extras.site.build import BOUNDARY, Stock, build
+from icl_lab.extras.site.build import DOCS, Stock, build
 from icl_lab.extras.site.claims import Forest
 from tests.site import made
 
@@ -235,9 +235,7 @@ def test_a_side_compared_with_itself_is_told_by_cells():
 def test_the_first_page_has_readmes_findings_and_picture(store):
     site = build(Stock.of(store, store.root, judge=made.claims(made.claim("A is less", "below"))))
     text = " ".join(" ".join(Page(site["index.html"]).text).split())
-    (bullet,) = re.findall(
-        r"(?m)^\* \*\*SSA far from training\.\*\* (.*?)\(", (BOUNDARY.parents[1] / "README.md").read_text()
-    )
+    (bullet,) = re.findall(r"(?m)^\* \*\*SSA far from training\.\*\* (.*?)\(", (DOCS.parent / "README.md").read_text())
     assert " ".join(bullet.split())[:60] in text
     assert site["pictures/error-over-sigma.png"].exists()
     assert "cites" not in text
@@ -249,7 +247,7 @@ def test_the_first_page_has_readmes_findings_and_picture(store):
 def test_the_boundary_is_a_page_with_its_picture(site):
     page = Page(site["boundary.html"])
     assert "boundary.html" in Page(site["index.html"]).links()
-    assert site["pictures/bound-law.png"] == BOUNDARY.parent / "pictures" / "bound-law.png"
+    assert site["pictures/bound-law.png"] == DOCS / "pictures" / "bound-law.png"
     text = " ".join(page.text)
     assert "|answer − c| ≤ C" in text
     assert "**" not in text

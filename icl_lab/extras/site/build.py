@@ -24,8 +24,8 @@ from icl_lab.runs.store import Store
 
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"), ("overlay.html", "Overlay"))
-BOUNDARY = Path(icl_lab.__file__).parents[1] / "docs" / "boundary.md"  # not there where only the package is installed
-README = BOUNDARY.parents[1] / "README.md"
+DOCS = Path(icl_lab.__file__).parents[1] / "docs"  # not there where only the package is installed
+README = DOCS.with_name("README.md")
 LEAGUE = "league-"
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
 ENV = ("device", "threads", "seconds", "commit")  # keys of a run's environment that are shown
@@ -98,8 +98,9 @@ class Stock:
 
 def build(stock: Stock, tick: Tick = silent) -> Site:
     """Return the site."""
-    boundary, front = BOUNDARY.read_text() if BOUNDARY.exists() else "", readme_findings()
-    shown = [*PAGES, *([("boundary.html", "The boundary")] if boundary else [])]
+    front = readme_findings()
+    texts = {to: (DOCS / of).read_text() for of, to in document.PAGES.items() if (DOCS / of).exists()}
+    shown = [*PAGES, *((name, document.title(text).partition(":")[0]) for name, text in texts.items())]
     common = {"pages": shown, "origin": environment.origin()}
     site: Site = dict(_assets())
     listed = overview.rows(stock.claims, stock.studies, stock.specifications, stock.damages)
@@ -114,11 +115,11 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         filters=overview.filters(listed),
         claims=stock.claims,
         leagues=_leagues(stock.studies),
-        boundary=document.title(boundary),
+        texts={name: document.title(text) for name, text in texts.items()},
         front=document.html(front) if front else "",
         **common,
     )
-    site |= {name: BOUNDARY.parent / name for name in document.pictures(front)}
+    site |= {picture: DOCS / picture for picture in document.pictures(front)}
     site["findings.html"] = pages.render(
         "findings.html",
         root="",
@@ -129,12 +130,10 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         **common,
     )
     site["overlay.html"] = pages.render("overlay.html", root="", here="overlay.html", **common)
-    if boundary:
-        text = document.html(boundary)
-        site["boundary.html"] = pages.render(
-            "document.html", root="", here="boundary.html", title=document.title(boundary), text=text, **common
-        )
-        site |= {name: BOUNDARY.parent / name for name in document.pictures(boundary)}
+    for name, text in texts.items():
+        page = {"title": document.title(text), "text": document.html(text)}
+        site[name] = pages.render("document.html", root="", here=name, **page, **common)
+        site |= {picture: DOCS / picture for picture in document.pictures(text)}
     for name, entries in stock.claims.by("experiment").items():
         site |= _experiment(name, entries, stock, common)
     for study in stock.studies:

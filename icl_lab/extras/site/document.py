@@ -1,17 +1,60 @@
-"""Pages of ``docs/`` as HTML: the Markdown that they use, and no more. Everything else is written as text."""
+"""Pages of ``docs/`` as HTML, by markdown-it: no HTML of theirs but pictures, and links within the site alone."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from typing import Any
 
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
-from icl_lab.base import markdown as md
+PAGES = {
+    "boundary.md": "boundary.html",
+    "extrapolation.md": "extrapolation.html",
+}  # of docs/ that are pages of the site
+SOURCES = re.compile(r'\bsrc(?:set)?="([^"]+)"')
+Env = MutableMapping[str, Any]
 
-BLOCK = re.compile(r"\n\s*\n")
-LIST = re.compile(r"(?m)^(?:[*-]|\d+\.) ")
-PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
-PAGES = {"boundary.md": "boundary.html"}  # of docs/ that are pages of the site
-SPAN = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)]+)\)")
+
+class Page(RendererHTML):
+    """HTML of a page: tables and blocks of code scroll by keyboard, a picture by itself is a figure."""
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        return Markup('<pre tabindex="0"><code>{}</code></pre>\n').format(tokens[idx].content)
+
+    code_block = fence
+
+    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        figure = Markup('<figure class="card"><img src="{0}" alt="{1}"><figcaption>{1}</figcaption></figure>')
+        return figure.format(tokens[idx].attrs["src"], tokens[idx].content)
+
+    def html_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        text = tokens[idx].content
+        if text.startswith("<picture>"):
+            return f'<figure class="card">{text}</figure>\n'
+        return Markup("<p>{}</p>\n").format(text.strip())
+
+    def html_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        return str(escape(tokens[idx].content))
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        return '<div class="wide" tabindex="0"><table>\n'
+
+    def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        return "</table></div>\n"
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        page, _, place = str(tokens[idx].attrs["href"]).rpartition("/")[2].partition("#")
+        env.setdefault("closing", []).append("a" if page in PAGES else "span")
+        return Markup('<a href="{}">').format(PAGES[page]) if page in PAGES else "<span>"
+
+    def link_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        return f"</{env['closing'].pop()}>"
+
+
+MARKDOWN = MarkdownIt("commonmark", renderer_cls=Page).enable("table")
 
 
 def title(text: str) -> str:
@@ -21,71 +64,13 @@ def title(text: str) -> str:
 
 def pictures(text: str) -> list[str]:
     """Return the addresses of the pictures of a page."""
-    return [address for _, address in PICTURE.findall(text)]
+    return SOURCES.findall(html(text))
 
 
 def html(text: str) -> Markup:
-    """Return a page below its first heading: headings, paragraphs, lists, tables, pictures and blocks of code."""
-    _, _, rest = re.sub(r"(?s)\n[ ]*<!--.*?-->", "", text).partition("\n")
-    made = []
-    # Blocks of code may hold empty lines: they are parted off before paragraphs are.
-    for number, part in enumerate(re.split(r"(?ms)^```\w*\n(.*?)^```\n?", rest)):
-        if number % 2:
-            made.append(Markup('<pre tabindex="0"><code>{}</code></pre>').format(part))
-        else:
-            made += [_block(block.strip("\n")) for block in BLOCK.split(part) if block.strip()]
-    return Markup("\n").join(made)
-
-
-def _block(text: str) -> Markup:
-    lines = text.split("\n")
-    if text.startswith("#"):
-        level = min(4, len(text) - len(text.lstrip("#")))
-        return Markup("<h{0}>{1}</h{0}>").format(level, _words(text.lstrip("# ")))
-    if text.startswith("    "):
-        return Markup('<pre tabindex="0"><code>{}</code></pre>').format("\n".join(line[4:] for line in lines))
-    if found := PICTURE.fullmatch(text):
-        return Markup('<figure class="card"><img src="{1}" alt="{0}"><figcaption>{0}</figcaption></figure>').format(
-            *found.groups()
-        )
-    if text.startswith("|") and len(lines) > 1:
-        return _table([md.cells(line) for line in lines])
-    if LIST.match(text):
-        items = [" ".join(item.split()) for item in LIST.split(text) if item.strip()]
-        tag = "ol" if text[0].isdigit() else "ul"
-        return Markup("<{0}>{1}</{0}>").format(tag, Markup("").join(map(_item, items)))
-    return Markup("<p>{}</p>").format(_words(" ".join(lines)))
-
-
-def _item(text: str) -> Markup:
-    return Markup("<li>{}</li>").format(_words(text))
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Markup:
-    head, _, *body = rows
-    made = [("th", head), *(("td", row) for row in body)]
-    lines = [
-        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<{0}>{1}</{0}>").format(tag, _words(c)) for c in row))
-        for tag, row in made
-    ]
-    return Markup('<div class="wide" tabindex="0"><table><thead>{}</thead><tbody>{}</tbody></table></div>').format(
-        lines[0], Markup("").join(lines[1:])
-    )
-
-
-def _words(text: str) -> Markup:
-    """A text with code, weight and emphasis; of a link that leads out of the site its words."""
-
-    def span(found: re.Match[str]) -> str:
-        code, strong, weak, link, target = found.groups()
-        if target in PAGES:
-            return f'<a href="{PAGES[target]}">{_words(link)}</a>'
-        tag = "code" if code else "strong" if strong else "em" if weak else "span"
-        inner = escape(code) if code else _words(strong or weak or link)
-        return f"<{tag}>{inner}</{tag}>"
-
-    parts, last = list[str](), 0
-    for found in SPAN.finditer(text):
-        parts += [str(escape(text[last : found.start()])), span(found)]
-        last = found.end()
-    return Markup("".join([*parts, escape(text[last:])]))
+    """Return a page below its first heading."""
+    tokens = MARKDOWN.parse(re.sub(r"(?s)\n[ ]*<!--.*?-->", "", text).partition("\n")[2])
+    for start, inline, end in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if start.type == "paragraph_open" and [part.type for part in inline.children or ()] == ["image"]:
+            start.hidden = end.hidden = True  # a figure is no part of a paragraph
+    return Markup(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
