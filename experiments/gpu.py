@@ -1,4 +1,4 @@
-"""A quarter of an hour of one GPU: own rates at width 256, the read-out's start and stacks of seeds, by CUDA graphs.
+"""A quarter of an hour of one GPU: SSA at width 256, own rates, the read-out's start, by CUDA graphs.
 
 python experiments/gpu.py --to FOLDER                  on a GPU, presets wide4 and paper2
 python experiments/gpu.py --to FOLDER --rehearse       every part on a CPU at preset smoke, in three minutes
@@ -64,8 +64,8 @@ def main(context: click.Context, to: Path | None, minutes: float, rehearse: bool
         raise click.ClickException("there is no CUDA device here; --rehearse runs every part on a CPU.")
     session = Session(to, time.monotonic() + 60 * minutes, rehearse)
     session.multi_process_service()
+    session.width()
     session.own_rates()
-    session.stacks()
     for name, jobs in trainings():
         session.train(name, jobs)
     for part in ("step", "jobs", "memory"):
@@ -123,39 +123,35 @@ class Session:
         preset = "smoke" if self.rehearse else "paper2"
         return [json.dumps([attn, preset, made, seed, self.device, str(self.results)])]
 
+    def width(self) -> None:
+        """Train the cells of ``ssa-width.toml`` at the paper's size: fixed and mup, three seeds each."""
+        preset, steps = ("smoke", ["train.steps=20"]) if self.rehearse else ("paper2", [])
+        cells = ("ssa", "softmax, mup", "ssa, mup")
+        words = ["experiment", "ssa-width", "--seeds", "3", *(word for cell in cells for word in ("--variant", cell))]
+        self.commands("SSA at width 256", preset, [(words, steps)])
+
     def own_rates(self) -> None:
         """Make the curves of ``ssa-own-rates.toml``, and train its seeds at their best; keep what is finished."""
+        preset, steps = ("smoke", ["train.steps=20"]) if self.rehearse else ("wide4", [])
+        tuned = ["train.scaling=mup", *(steps or ["train.steps=4000"])]
+        curves = ["rates", "--task", "linear", "--attn"]
+        confirmed = ["experiment", "ssa-own-rates", "--seeds", "2" if self.rehearse else "5"]
+        parts = [([*curves, "softmax,ssa"], tuned), ([*curves, "softmax"], [*tuned, "model.qk_norm=yes"])]
+        self.commands("own rates at width 256", preset, [*parts, (confirmed, steps)])
+
+    def commands(self, name: str, preset: str, parts: Sequence[tuple[list[str], list[str]]]) -> None:
+        """Run commands at a preset, each with settings of its own, several trainings at once; keep what is finished."""
         began = time.monotonic()
-        preset, jobs = ("smoke", "2") if self.rehearse else ("wide4", str(AT_ONCE))
-        changed = ["train.steps=20"] if self.rehearse else ["train.engine=graph"]
+        jobs, engine = ("2", []) if self.rehearse else (str(AT_ONCE), ["train.engine=graph"])
         common = ["--preset", preset, "--device", self.device, "--jobs", jobs, "--results", str(self.results)]
-        tuned = ["train.scaling=mup", *([] if self.rehearse else ["train.steps=4000"]), *changed]
-        for words, settings in (
-            (["rates", "--task", "linear", "--attn", "softmax,ssa"], tuned),
-            (["rates", "--task", "linear", "--attn", "softmax"], [*tuned, "model.qk_norm=yes"]),
-            (["experiment", "ssa-own-rates", "--seeds", "2" if self.rehearse else "5"], changed),
-        ):
-            result = self.run("-m", "icl_lab", *words, *common, *(w for each in settings for w in ("--set", each)))
+        for words, settings in parts:
+            result = self.run(
+                "-m", "icl_lab", *words, *common, *(w for each in [*settings, *engine] for w in ("--set", each))
+            )
             if result is not None:
                 self.say(result.stdout + result.stderr[-300:] * bool(result.returncode))
                 self.keep()
-        self.say(f"own rates at width 256: {time.monotonic() - began:.0f} s")
-
-    def stacks(self) -> None:
-        """Steps a second of eight seeds of preset lite: as one stack, and as eight processes."""
-        steps, seeds = ("60", "2") if self.rehearse else ("400", "8")
-        common = ["--task", "linear", "--attn", "softmax", "--seeds", seeds, "--device", self.device, "--no-evidence"]
-        preset = ["--preset", "smoke" if self.rehearse else "lite", "--set", f"train.steps={steps}"]
-        graph = [] if self.rehearse else ["--set", "train.engine=graph"]
-        for name, more in (("stack", ["--stack"]), ("processes", ["--jobs", seeds, *graph])):
-            folder = self.results.with_name(f"results-{name}")
-            result = self.run("-m", "icl_lab", "train", *common, *preset, *more, "--results", str(folder))
-            pace = [json.loads(path.read_text()) for path in sorted(folder.rglob("env.json"))]
-            if result is None or not pace:
-                self.say(f"{name} of {seeds} seeds: nothing measured {result.stderr[-300:] if result else ''}")
-                continue
-            slowest = max(each["seconds"] / each["steps_timed"] for each in pace)
-            self.say(f"{name} of {seeds} seeds: {int(seeds) / slowest:.1f} steps a second over all seeds")
+        self.say(f"{name}: {time.monotonic() - began:.0f} s")
 
     def bench(self, part: str) -> None:
         """Run one part of the laboratory's own measurements of speed, for which time is left."""
