@@ -250,6 +250,14 @@ def softmax(z: Tensor, visible: Tensor) -> Tensor:
     return (z + additive_mask(unveiled(visible), z.dtype)).softmax(-1) * visible
 
 
+def below_peak(z: Tensor, visible: Tensor) -> Tensor:
+    """Scores less the largest that their row sees: where differences alone count, this keeps their digits at any size.
+
+    That shift has no slope.
+    """
+    return z - (z.detach() + additive_mask(unveiled(visible), z.dtype)).amax(-1, keepdim=True)
+
+
 def unveiled(visible: Tensor) -> Tensor:
     """The mask in which a row that sees nothing sees everything: it is computed like the others, and hidden after."""
     return visible | ~visible.any(-1, keepdim=True)
