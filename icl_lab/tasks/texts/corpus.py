@@ -166,7 +166,7 @@ def _state(file: str) -> tuple[str, int, int] | None:
         about = Path(file).stat() if file else None
     except OSError:  # whoever reads it says so
         about = None
-    return (str(Path(file).absolute()), about.st_mtime_ns, about.st_size) if about else None
+    return (str(Path(file).absolute()), about.st_ctime_ns, about.st_size) if about else None
 
 
 @lru_cache(maxsize=4)
