@@ -33,3 +33,12 @@ def test_csv_files_hold_no_formula_in_names_or_cells():
 def test_terminal_escapes_do_not_pass(make):
     assert "\x1b" not in make("a\x1b[31m\x9b\u202eb")
     assert "\ufffd" in make("a\x1b[31m\x9b\u202eb")
+
+
+@pytest.mark.parametrize(("cell", "given"), [
+    ("0.012 ± 7.0e-4", "0.012 +- 0.00070"), ("1.2e+06 ± 3e+04", "1200000 +- 30000"), ("-2.5e-05 ± 1", "-0.000025 +- 1"),
+    ("0.50 ± 0.10", "0.50 +- 0.10"), ("7.0e-4", "7.0e-4"),
+])  # fmt: skip
+def test_an_exponent_is_not_shared_by_a_number_and_its_spread(cell, given):
+    """siunitx reads 0.012 +- 7.0e-4 as (0.012 +- 7.0) x 10^-4."""
+    assert rf"{given} \\" in encode(pd.DataFrame({"error": [cell]}), "latex").decode()

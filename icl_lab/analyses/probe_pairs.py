@@ -8,6 +8,7 @@ several tokens as Kauf and Ivanova 2023 (arXiv 2305.10588) do.
 import hashlib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -204,16 +205,15 @@ def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, 
 
     Raises ``BadValue`` where a sentence is too long for the model's positions.
     """
-    end = corpus.ids("\n") or []
-    rows = [corpus.ids(sentence) or [] for sentence in sentences]
-    scored = torch.zeros(len(rows), dtype=torch.float64)
-    lengths = torch.tensor([len(row) for row in rows])
-    for length in sorted(set(lengths.tolist())):  # no padding: a normalizer may count its keys
-        where = (lengths == length).nonzero().flatten()
-        tokens = torch.tensor([[*end, *rows[i], *end] for i in where.tolist()])
-        asked = torch.arange(len(end), len(end) + length)
+    lines = [_line(corpus, sentence) for sentence in sentences]
+    alike = defaultdict[tuple[int, range], list[int]](list)  # no padding: a normalizer may count its keys
+    for i, (ids, places, _) in enumerate(lines):
+        alike[len(ids), places].append(i)
+    scored = torch.zeros(len(lines), dtype=torch.float64)
+    for (_, places), where in alike.items():
+        tokens, asked, length = torch.tensor([lines[i][0] for i in where]), torch.tensor(places), len(places)
         if scoring == "masked":
-            words = torch.tensor([corpus.words_of(sentences[i]) for i in where.tolist()])
+            words = torch.tensor([lines[i][2] for i in where])
             hidden = (words.unsqueeze(2) == words.unsqueeze(1)).triu()
             read = tokens.unsqueeze(1).repeat(1, length, 1)
             read[:, :, asked] = torch.where(hidden, corpus.mask, read[:, :, asked])
@@ -224,6 +224,20 @@ def scores(model: GPT2, corpus: Corpus, sentences: Sequence[str], scoring: str, 
         else:
             scored[where] = _log_p(model, tokens[:, :-1], tokens[:, 1:], device)[:, asked[asked > 0] - 1].sum(1)
     return scored
+
+
+def _line(corpus: Corpus, sentence: str) -> tuple[list[int], range, list[int]]:
+    """Tokens of a sentence between two ends of lines, as a text has them; places of those in it; their words.
+
+    Where a mark and the end of a line are one token, it is one of the sentence. A tokenizer may have no end of a line.
+    """
+    text, start = f"\n{sentence}\n", 1
+    if (ids := corpus.ids(text)) is None:
+        text, start, ids = sentence, 0, corpus.ids(sentence) or []
+    spans = enumerate(corpus.spans_of(text))
+    places = [place for place, (low, high) in spans if low < start + len(sentence) and high > start]
+    inside = range(min(places, default=0), max(places, default=-1) + 1)
+    return ids, inside, corpus.words_of(text)[inside.start : inside.stop]
 
 
 def _log_p(model: GPT2, read: Tensor, targets: Tensor, device: torch.device) -> Tensor:

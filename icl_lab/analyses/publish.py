@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -28,6 +27,7 @@ from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
 
 TEXT, ORIGIN = "table.md", "Made by "
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
 def options(analysis: AnyAnalysis) -> dict[str, object]:
@@ -101,16 +101,30 @@ def redrawn(folder: Path, specs: Mapping[str, RunSpec], store: Store) -> str:
     drawn = text(head(analysis, groups[study.runs[0].label][0].spec, groups), finding, table, study.command)
     new = drawn.partition(f"\n{ORIGIN}")[0] + "".join(old.partition(f"\n{ORIGIN}")[1:])
     if study_folder.as_written(path, study):
-        return new if _numbers(old) <= _numbers(new) else ""
+        return new if numbers_stay(old, new) else ""
     if sha256(new.encode()) != study.files[TEXT]:
         raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}")
     return new
 
 
-def _numbers(text: str) -> Counter[str]:
-    """Numbers of the tables and lists of a text, and how often each stands there; heads of tables do not count."""
+def numbers_stay(old: str, new: str) -> bool:
+    """Return True if each row and list item of a text stands in a new one, in order: name and signed numbers of cells.
+
+    The new text may have more rows and cells. Heads of tables do not count.
+    """
+    later = iter(_rows(new))
+    return all(any(_within(row, other) for other in later) for row in _rows(old))
+
+
+def _rows(text: str) -> list[list[str]]:
     rows = re.findall(r"^[|*] .*", re.sub(r"^\| .*\n(?=\| ---)", "", text, flags=re.MULTILINE), re.MULTILINE)
-    return Counter(number for row in rows for number in re.findall(r"\d+(?:\.\d+)?", row))
+    plain = (row.replace("−", "-").replace("`", "").lstrip("* ").partition(" | ") for row in rows)
+    return [[name if bar else "", *NUMBER.findall(rest if bar else name)] for name, bar, rest in plain]
+
+
+def _within(row: Sequence[str], other: Sequence[str]) -> bool:
+    later = iter(other)
+    return all(part in later for part in row)
 
 
 def publish(

@@ -8,6 +8,10 @@ from collections.abc import Iterable
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+# In a cell: code, and outside of it what makes a new cell or begins HTML.
+MARK = re.compile(r"(`[^`]*`)|(?<!\\)(?:\||<(?=[A-Za-z/!?]))")
+
+
 def printable(text: str) -> str:
     r"""Return a text from outside, safe in a terminal, a page and a table; lines and tabs are kept.
 
@@ -18,13 +22,17 @@ def printable(text: str) -> str:
 
 
 def row(cells: Iterable[str]) -> str:
-    r"""Return one line; a stroke or a line's end within a cell makes no new one.
+    r"""Return one line; a stroke or a line's end within a cell makes no new one, and no mark there is HTML.
 
-    >>> row(["`ssa`", "0.17", "a|b"])
-    '| `ssa` | 0.17 | a\\|b |'
+    >>> row(["`ssa`", "0.17", "a|b <!-- end -->", "`<b>` < 2"])
+    '| `ssa` | 0.17 | a\\|b \\<!-- end --> | `<b>` < 2 |'
     """
-    escaped_cells = (re.sub(r"(?<!\\)\|", r"\\|", printable(" ".join(cell.splitlines()))) for cell in cells)
-    return f"| {' | '.join(escaped_cells)} |"
+    lines = (MARK.sub(_literal, printable(" ".join(cell.splitlines()))) for cell in cells)
+    return f"| {' | '.join(lines)} |"
+
+
+def _literal(mark: re.Match[str]) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", mark[1]) if mark[1] else f"\\{mark[0]}"
 
 
 def code(text: str) -> str:
@@ -86,9 +94,9 @@ def interval(middle: float, low: float, high: float, form: str = ".3g") -> str:
 
 
 def cells(line: str) -> list[str]:
-    """Return the cells of a row; a stroke that is escaped belongs to its cell."""
+    """Return the cells of a row; a stroke that is escaped belongs to its cell, and HTML is text again."""
     found = re.split(r"(?<!\\)\|", line.strip()[1:-1])
-    return [cell.strip().replace("\\|", "|") for cell in found]
+    return [cell.strip().replace("\\|", "|").replace("\\<", "<") for cell in found]
 
 
 def short(value: float) -> str:

@@ -5,6 +5,7 @@ import io
 import lzma
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import takewhile
 from pathlib import Path
 
@@ -198,16 +199,22 @@ def _measured(cell: object) -> bool:
 
 
 def _siunitx(cell: object) -> str:
-    """A number as a column of siunitx reads it; other text in braces."""
+    """A number as a column of siunitx reads it; other text in braces.
+
+    An exponent would be one of a number and of its spread together: these are written without.
+    """
     text = "" if pd.isna(cell) else _short(cell)  # type: ignore[call-overload]
-    bare = str(_bare(text)).replace("±", "+-")
+    bare = str(_bare(text))
+    if " ± " in bare and "e" in bare:
+        bare = re.sub(r"[-+.\de]*\de[-+\d]+", lambda number: format(Decimal(number[0]), "f"), bare)
+    bare = bare.replace("±", "+-")
     known = "" if not bare else bare if re.fullmatch(r"[-\d.e+ ]+", bare) else f"{{{bare}}}"
     return rf"\bfseries {known}" if text.startswith("**") else known
 
 
 def _numeric(cell: object) -> bool:
     if isinstance(cell, str):
-        return re.fullmatch(r"|-?\d+(\.\d*)?(e-?\d+)?|nan|-?inf", str(_bare(cell))) is not None
+        return re.fullmatch(r"|-?\d+(\.\d*)?(e[-+]?\d+)?|nan|-?inf", str(_bare(cell))) is not None
     return isinstance(cell, int | float) or bool(pd.isna(cell))  # type: ignore[call-overload]
 
 

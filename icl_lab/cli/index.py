@@ -19,6 +19,7 @@ from icl_lab.runs import extras
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
+BLOCK = re.compile(r"(?ms)(?P<open>^<!-- index (?P<what>\w+) -->)\n.*?(?P<close>^<!-- end -->)")
 FINDINGS = Path("results/findings.md")
 
 
@@ -40,7 +41,7 @@ def fill(text: str, root: Path = Path()) -> str:
             raise UnknownName("index", match["what"], BLOCKS)
         return "\n".join([match["open"], *BLOCKS[match["what"]](root), match["close"]])
 
-    return re.sub(r"(?P<open><!-- index (?P<what>\w+) -->)\n.*?(?P<close><!-- end -->)", write, text, flags=re.DOTALL)
+    return BLOCK.sub(write, text)
 
 
 def texts(root: Path, tick: Tick = silent) -> Iterator[tuple[Path, str]]:

@@ -71,7 +71,9 @@ class Normalizer(nn.Module, ABC):
     """Base class of normalizers, which turn queries and keys into attention weights.
 
     ``visible`` is the truth about the mask: a hidden key gets weight exactly 0 and counts for nothing, not even for a
-    length that the normalizer scales by. A row that sees nothing gets only zeros.
+    length that the normalizer scales by. A row that sees nothing gets only zeros. This holds as long as what is hidden
+    and its scores are finite (numbers up to 1e18 are safe): the mask is added, and infinity less infinity is NaN. To
+    choose instead would cost two more passes over the matrix.
 
     The traits below are declarations that the contract tests check both ways. A class sets them, or an instance where
     they depend on an option.
@@ -248,6 +250,14 @@ def softmax(z: Tensor, visible: Tensor) -> Tensor:
         return (z + additive_mask(visible, z.dtype)).softmax(-1)
     # A row of nothing but minus infinities is NaN, forward and backward: unveil it, and take its weights away after.
     return (z + additive_mask(unveiled(visible), z.dtype)).softmax(-1) * visible
+
+
+def below_peak(z: Tensor, visible: Tensor) -> Tensor:
+    """Scores less the largest that their row sees: where differences alone count, this keeps their digits at any size.
+
+    That shift has no slope.
+    """
+    return z - (z.detach() + additive_mask(unveiled(visible), z.dtype)).amax(-1, keepdim=True)
 
 
 def unveiled(visible: Tensor) -> Tensor:

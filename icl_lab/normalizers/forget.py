@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Normalizer, Site, is_causal, linear_map, scores, softmax, upcast
+from icl_lab.normalizers.base import Normalizer, Site, below_peak, is_causal, linear_map, scores, softmax, upcast
 from icl_lab.normalizers.starts import normal
 
 
@@ -39,7 +39,8 @@ class Forget(Normalizer):
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
         kept = F.logsigmoid(linear_map(upcast(self.tokens(x, k)), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
-        return softmax(scores(upcast(q), upcast(k), bias) + _since(kept, visible), visible).to(q.dtype)
+        z = below_peak(scores(upcast(q), upcast(k), bias), visible)  # large scores would round the gates away
+        return softmax(z + _since(kept, visible), visible).to(q.dtype)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None

@@ -5,7 +5,7 @@ from torch import Tensor
 from icl_lab.base.errors import BadValue
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, scores, unveiled
+from icl_lab.normalizers.base import Scored, Site, additive_mask, below_peak, scores, unveiled
 
 LEAST, MOST = 0.1, 100.0  # as p: below, weights underflow; above, the largest is 1 to every digit
 
@@ -31,5 +31,5 @@ class PSoftmax(Scored):
         self.p = p
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
-        z = scores(q, k, bias) + additive_mask(unveiled(visible), q.dtype)
+        z = below_peak(scores(q, k, bias), visible) + additive_mask(unveiled(visible), q.dtype)
         return (z - (self.p * z).logsumexp(-1, keepdim=True) / self.p).exp() * visible

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, scores, softmax
+from icl_lab.normalizers.base import Scored, Site, below_peak, count, scores, softmax
 
 LEAST = 1e-3  # standard deviation below which a row counts as even: dividing by less would enlarge rounding
 MOST = 1e6
@@ -27,7 +27,7 @@ class Standardized(Scored):
         self.gamma = gamma
 
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
-        z = scores(q, k, bias)
+        z = below_peak(scores(q, k, bias), visible)
         n = count(visible).to(z.dtype).unsqueeze(-1)
         centred = (z - (z * visible).sum(-1, keepdim=True) / n) * visible
         sigma = (centred.square().sum(-1, keepdim=True) / n).clamp(min=LEAST**2).sqrt()

@@ -29,6 +29,7 @@ KINDS = (".png", ".jpg", ".jpeg")
 DECODERS = ("PNG", "JPEG")  # others start programs (PostScript), whatever a file is called
 MOST = 2**31  # numbers of all images: they are held in memory
 TURNED = range(2, 9)  # EXIF orientations of an image that is stored mirrored or turned
+ALPHA = ("RGBA", "LA", "PA")
 PIXELS = 2**24  # of an image
 BYTES = 2**26  # of its file
 # All that Pillow raises on bytes that are not an image, and numpy and zipfile on those that are not an archive.
@@ -80,7 +81,7 @@ class Pictures:
 def pictures(source: str) -> Pictures:
     """Read a folder with a folder of images for each class, or an .npz file; the digits from an empty name.
 
-    Read again only where the folders or the file have changed. Warns of files that are left out because of their
+    Read again only where a folder or a file has changed. Warns of files that are left out because of their
     ending. Raises ``BadValue`` on what cannot be read, on a class that would be left out with its files, on images of
     different sizes, on classes of too few images, and on labels that training does not have.
     """
@@ -88,11 +89,16 @@ def pictures(source: str) -> Pictures:
 
 
 def _state(source: str) -> tuple[object, ...]:
-    """Path, and times of change of what lies there; nothing where it cannot be asked: whoever reads it says so."""
+    """Path, and name, change and size of all that lies there; nothing where it cannot be asked: the reader says so."""
     try:
         place = Path(source)
         inside = sorted(each for each in place.iterdir() if each.is_dir()) if place.is_dir() else []
-        return (str(place.absolute()), *((each.name, each.stat().st_mtime_ns) for each in (place, *inside)))
+        found = [(each, each.stat()) for folder in inside for each in (folder, *sorted(folder.iterdir()))]
+        # Of a file that is written over the time may be kept (rsync), not that of its change.
+        return (
+            str(place.absolute()),
+            *((each, at.st_ctime_ns, at.st_size) for each, at in [(place, place.stat()), *found]),
+        )
     except (OSError, ValueError):
         return ()
 
@@ -192,6 +198,9 @@ def _image(path: Path, data: bytes, count: int) -> tuple[Image.Image, bool]:
                 f"at most {MOST:,} numbers"
             )
         image.load()
+        veiled = image.mode in ALPHA or "transparency" in image.info
+        if veiled and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+            raise ValueError("it has transparent pixels: save it on the background that is to be seen")
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) in TURNED
         image = ImageOps.exif_transpose(image)
     except UnidentifiedImageError:

@@ -88,6 +88,22 @@ def hiding_is_deleting_anywhere(choice: str) -> None:
             close(alone[:, :, at], w[:, :, row][..., kept], f"row {row} changes when hidden tokens are taken out.")
 
 
+def large_hidden_tokens_have_no_influence(choice: str) -> None:
+    """In single precision, rows before keys and values of 1e18 are those before ordinary ones, up to rounding."""
+    rule, (q, k, v) = single(choice), (x.float() for x in qkv())
+    if rule.prefix_consistent:
+        large = (torch.cat((x[:, :, :5], 1e18 * x[:, :, 5:].sign()), 2) for x in (k, v))
+        (w, o), (got, out) = (
+            (rule.weights(q, keys, causal(7)), rule.attend(q, keys, values, causal(7)))
+            for keys, values in ((k, v), tuple(large))
+        )
+        same = (
+            torch.allclose(got[:, :, :5], w[:, :, :5], atol=1e-5),
+            torch.allclose(out[:, :, :5], o[:, :, :5], atol=1e-4),
+        )
+        hold(all(same), "a row changes with a hidden key or value of 1e18, of which all scores are finite")
+
+
 def rows_sum_to_one_where_declared_and_only_there(choice: str) -> None:
     """The weights of every row sum to 1, if and only if ``sums_to_one`` is declared."""
     rule = stirred(choice)
@@ -208,6 +224,7 @@ FORMULA = (
     a_row_that_sees_nothing_gets_zeros,
     hiding_is_deleting,
     hiding_is_deleting_anywhere,
+    large_hidden_tokens_have_no_influence,
     rows_sum_to_one_where_declared_and_only_there,
     weights_are_not_negative_where_declared_and_only_there,
     keys_may_change_places_where_declared_and_only_there,

@@ -1,6 +1,8 @@
 """What an analysis found is put together again from its folder, where the folder holds all of it."""
 
-from icl_lab.analyses import boundary, saturation
+import pytest
+
+from icl_lab.analyses import boundary, publish, saturation
 from icl_lab.analyses.frame import Findings, StoredGrids
 from icl_lab.runs.spec import resolve
 
@@ -20,3 +22,21 @@ def test_grids_are_enough_where_nothing_else_was_collected(monkeypatch, tmp_path
 
 def test_nothing_is_put_together_from_an_empty_folder(tmp_path):
     assert saturation.Saturation().again(tmp_path, {"softmax": resolve("linear", "softmax", "smoke")}) is None
+
+
+OLD = "| normalizer | gap |\n| --- | --- |\n| `ssa` | −0.2 [−0.3, 1.2e−3] |\n| softmax | 0.1 |\n* 3 of 4 heads\n"
+
+
+@pytest.mark.parametrize(("old", "new", "stay"), [
+    ("gap", "gap of scores", True),
+    ("| softmax | 0.1 |", "| softmax | 0.7 | 0.1 |\n| entmax | 5 |", True),
+    ("* 3 of 4 heads", "* of 4 heads 3", False),
+    ("−0.2", "0.2", False),
+    ("1.2e−3", "1.2", False),
+    ("| `ssa` | −0.2 [−0.3, 1.2e−3] |\n| softmax | 0.1 |", "| softmax | 0.1 |\n| `ssa` | −0.2 [−0.3, 1.2e−3] |", False),
+    ("softmax", "entmax", False),
+    ("| softmax | 0.1 |\n", "", False),
+])  # fmt: skip
+def test_a_redrawn_text_keeps_rows_in_order_with_names_and_signs(old, new, stay):
+    assert old in OLD
+    assert publish.numbers_stay(OLD, OLD.replace(old, new)) is stay

@@ -83,6 +83,22 @@ def test_words_of_a_tokenizer_are_those_that_it_splits_into():
     assert corpus("grammar").words_of("the dog runs .") == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("scoring", ["next", "masked"])
+def test_a_sentence_is_read_in_the_tokens_of_a_text(scoring):
+    """The full stop and the end of the line are one token, as in GPT-2's pairs: the last one of the sentence."""
+    tokenizers = pytest.importorskip("tokenizers")
+    names = ["a", "b", ".", "\n", ".\n", "[MASK]"]
+    model = tokenizers.models.BPE({name: token for token, name in enumerate(names)}, [(".", "\n")])
+    text, table = dataclasses.replace(corpus(""), tokenizer=tokenizers.Tokenizer(model)), Table(len(names))
+    a, b, stop, end, both, mask = range(len(names))
+    assert text.ids("\nab.\n") == [end, a, b, both]
+    (found,) = probe_pairs.scores(table, text, ["ab."], scoring, torch.device("cpu")).tolist()
+    log_p = table.logits.double().log_softmax(1)
+    pairs = {"next": [(end, a), (a, b), (b, both)], "masked": [(mask, a), (mask, b), (mask, both)]}
+    assert found == pytest.approx(sum(log_p[pair].item() for pair in pairs[scoring]), rel=1e-5)
+    assert not {stop} & {token for row in table.read for token in row}
+
+
 def test_the_first_byte_is_asked_after_an_end_of_line():
     text = corpus("")
     model = Table(257)

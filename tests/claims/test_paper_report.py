@@ -117,3 +117,21 @@ def test_the_text_of_the_papers_page_comes_along(written):
     assert "cites" not in told + typeset
     assert "](" not in typeset
     assert told.index("**Needles.**") < told.index("| claim |")
+
+
+def test_a_statement_is_text_whatever_it_holds(monkeypatch):
+    """An end of an index block, a script and a stroke: in the report, and between the marks of a page."""
+    hostile = Finding(
+        claim="SSA <!-- end --> wins <script>x</script> a|b </table>",
+        state=State.NOT_RUN,
+        experiment="e",
+        relation="below",
+    )
+    report = paper_report.markdown("ssa", [hostile], [])
+    assert not re.search(r"(?<!\\)<[!/a-z]", report)
+    assert r"SSA \<!-- end --> wins \<script>x\</script> a\|b" in report
+    monkeypatch.setitem(index.BLOCKS, "headlines", lambda root: ledger.table([hostile]))
+    page = "<!-- index headlines -->\nold\n<!-- end -->\nafter\n"
+    once = index.fill(page)
+    assert once.endswith("\n<!-- end -->\nafter\n")
+    assert index.fill(once) == once

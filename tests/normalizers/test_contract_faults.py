@@ -69,6 +69,15 @@ class ByPlace(Square):
         return softmax(scores(q, k) * n.log().unsqueeze(-1), visible)
 
 
+class PeakOfAll(Square):
+    __doc__ = Square.__doc__
+
+    def weights(self, q, k, visible):
+        z = 2 * scores(q, k)
+        mass = (z - z.amax(-1, keepdim=True)).exp() * visible
+        return mass / mass.sum(-1, keepdim=True).clamp(min=1e-30)
+
+
 class OneMaskForAll(Square):
     __doc__ = Square.__doc__
 
@@ -344,6 +353,7 @@ FAULTS = {
     MaskBeforeWarp: "hidden keys get exactly zero",
     WrongN: "hiding is deleting",
     ByPlace: "hiding is deleting anywhere",
+    PeakOfAll: "large hidden tokens have no influence",
     OneMaskForAll: "each prompt may have a mask",
     RowsFromShape: "a cache of keys changes nothing",
     NotNormal: "rows sum to one where declared and only there",

@@ -14,7 +14,8 @@ from torch import Tensor
 from icl_lab import normalizers
 from icl_lab.base.errors import BadValue
 from icl_lab.normalizers import sparse
-from icl_lab.normalizers.base import Normalizer, causal, softplus_inverse
+from icl_lab.normalizers.base import Normalizer, ScaledQuery, causal, softplus_inverse
+from icl_lab.testing import rule_inputs
 
 HEADS, WIDTH, TRAINED = 4, 2, 3
 Z = [0.5, -1.0, 2.0, 0.25, 1.25]  # the scores of a row that sees five keys
@@ -674,3 +675,29 @@ def test_where_parameters_start(choice: str, starts: dict[str, Row]) -> None:
 def test_a_positive_parameter_starts_where_it_is_asked_to(start: float) -> None:
     x = softplus_inverse(start)
     assert max(x, 0) + math.log1p(math.exp(-abs(x))) == pytest.approx(start, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("size", [1e4, 1e8])
+def test_an_even_row_of_p_softmax_has_weights_n_to_the_minus_1_over_p(p, size):
+    rule = normalizers.build(f"p-softmax:p={p:g}", heads=1, head_dim=WIDTH, train_tokens=TRAINED)
+    q, k = (x.float() for x in qk([size] * N, heads=1))
+    assert rule.weights(q, k, causal(N))[0, 0, -1].tolist() == pytest.approx([N ** (-1 / p)] * N, rel=1e-6)
+
+
+FACTORS = {"qassmax", "asentmax", "differential"}  # which round large scores by a factor on the query, as ScaledQuery
+
+
+@pytest.mark.parametrize("choice", ["standardized:gamma=100", *normalizers.registry.names()])
+def test_where_differences_alone_count_large_scores_keep_them(choice):
+    """In single precision, at scores of 1e8 that it holds exactly."""
+    wide, rule = rule_inputs.build(choice), rule_inputs.single(choice)
+    steps = [0.0] * N if isinstance(rule, ScaledQuery) or choice in FACTORS else [8.0, 0.0, 16.0, 8.0, 8.0]
+
+    def weights(rule, z):
+        with torch.no_grad():
+            return rule.weights(*rule_inputs.scored(z)[:2], causal(N)).double()
+
+    differences = torch.allclose(*(weights(wide, torch.tensor(Z).double() + size) for size in (0, 3)), atol=1e-9)
+    given, wanted = weights(rule, torch.tensor(steps) + 1e8), weights(wide, torch.tensor(steps).double())
+    assert not differences or torch.allclose(given, wanted, rtol=1e-4, atol=1e-6)

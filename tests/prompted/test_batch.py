@@ -117,10 +117,20 @@ def test_a_long_complaint_is_cut(answers):
         '{"custom_id": ' + "[" * 9000 + "]" * 9000 + "}",
     ],
 )
-def test_a_damaged_line_is_named(answers, damaged):
-    with pytest.raises(RunFailed, match=r"a\.jsonl, line 2, is damaged: ") as raised:
-        answers(line(TWO.key, completion("True")), damaged, end="")
-    assert "\n" not in str(raised.value)
+def test_a_damaged_line_is_named_and_the_others_are_read(answers, damaged):
+    found = answers(line(TWO.key, completion("True")), damaged, line(ONE.key, completion("False")))
+    assert found.replies.keys() == {ONE.key, TWO.key}
+    (said,) = found.damaged
+    assert "a.jsonl, line 2: " in said
+    assert "\n" not in said
+    assert answers(damaged, end="").replies == {}
+
+
+def test_numbers_that_are_no_json_do_not_damage_a_line(answers):
+    whole = completion("True")
+    whole["body"]["choices"][0]["logprobs"] = {"content": [{"logprob": -float("inf")}]}
+    found = answers(line(ONE.key, whole))
+    assert (found.replies[ONE.key].said, found.damaged) == ("True", [])
 
 
 def test_answers_that_nobody_asked_for_are_refused(answers):

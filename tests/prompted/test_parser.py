@@ -115,3 +115,11 @@ def test_choices_that_differ_in_their_case_are_kept_apart():
     assert parser.parse_choice("A", ["a", "A"]) == "A"
     assert parser.parse_choice("c1", ["c1", "c10"]) == "c1"
     assert parser.parse_choice("B", ["a", "b"]) == "b"
+
+
+def test_an_answer_longer_than_any_form_is_not_read():
+    """Signs around signs were taken off one by one, each time with a copy of the rest."""
+    assert parser.parse_number("`" * 9 + "1" + "`" * 9) == 1
+    assert parser.parse_number("`" * 999 + "1" + "`" * 999) is None
+    assert parser.parse_choice("answer: " * 999 + "True", ["False", "True"]) is None
+    assert parser.parse_number(" " * 9999 + "1") == 1

@@ -544,3 +544,41 @@ def test_one_class_is_no_question(tmp_path):
     path = stored(tmp_path / "x.npz", y_train=np.array([0, 0]), y_test=np.array([0, 0]))
     with pytest.raises(BadValue, match="one class: it takes two or more"):
         resolve(f"images:folder={path}", "softmax", "smoke")
+
+
+def test_images_written_over_are_read_again(tmp_path):
+    """One file in the same folder, of the same size in bytes and with the time of the old one."""
+    place = folder(tmp_path / "own")
+    choice = f"images:folder={place}"
+    before, file = tasks.build(choice).pictures, place / "cat" / "0.png"
+    was, data = file.stat(), file.read_bytes()
+    other = folder(tmp_path / "other") / "dog" / "3.png"
+    file.write_bytes(other.read_bytes())
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    after = tasks.build(choice).pictures
+    assert file.stat().st_size == was.st_size
+    assert file.read_bytes() != data
+    assert after.sha != before.sha
+    seen = {tuple(image.flatten().tolist()) for part in (after.training, after.held_out) for image in part[0]}
+    assert tuple(np.asarray(Image.open(other)).flatten().tolist()) in seen
+
+
+@pytest.mark.parametrize(("mode", "pixel"), [("RGBA", (9, 9, 9, 0)), ("RGBA", (9, 9, 9, 254)), ("LA", (9, 0))])
+def test_transparent_pixels_are_refused(tmp_path, mode, pixel):
+    """What stands in them is no colour that a viewer shows; an image that is opaque everywhere is read."""
+    place = folder(tmp_path / "own")
+    image = Image.open(place / "cat" / "0.png").convert(mode)
+    image.save(place / "cat" / "0.png")
+    assert tasks.build(f"images:folder={place}").pictures.classes == ("cat", "dog")
+    image.putpixel((1, 1), pixel)
+    image.save(place / "cat" / "0.png")
+    with pytest.raises(BadValue, match=r"0\.png is no image that can be read: it has transparent pixels"):
+        tasks.build(f"images:folder={place}").pictures  # noqa: B018
+
+
+def test_a_transparent_colour_of_a_palette_is_refused(tmp_path):
+    place = folder(tmp_path / "own")
+    image = Image.open(place / "cat" / "0.png").convert("P")
+    image.save(place / "cat" / "0.png", transparency=image.getpixel((0, 0)))
+    with pytest.raises(BadValue, match="transparent pixels"):
+        tasks.build(f"images:folder={place}").pictures  # noqa: B018

@@ -95,6 +95,8 @@ def prompted(
     found = batch.read(read, questions, [study.options.model, *filter(None, [served_as])])
     for reason, count in Counter(found.failed.values()).most_common():
         say(f"{count:,} x {reason}")
+    if found.damaged:
+        say(f"{len(found.damaged):,} x a damaged line, which is passed over, such as {found.damaged[0]}")
     missing = [question for question in questions if question.key not in found.replies]
     if write is not None:
         with writing(write):

@@ -60,10 +60,11 @@ class Reply:
 
 @dataclass
 class BatchAnswers:
-    """BatchAnswers by the key of their question, and the questions that failed with the reason of each."""
+    """Answers by the key of their question, the questions that failed with the reason of each, and damaged lines."""
 
     replies: dict[str, Reply] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
 
 
 def requests(questions: Iterable[PromptQuestion]) -> bytes:
@@ -79,8 +80,8 @@ def kept(replies: Mapping[str, Reply]) -> bytes:
 def read(paths: Sequence[Path], questions: Iterable[PromptQuestion], models: Collection[str]) -> BatchAnswers:
     """Read the answers to questions, given by one of these models, from files.
 
-    A request that failed may stand there a second time. Raises ``RunFailed`` where a file cannot be read or a line is
-    damaged, and ``BadValue`` where an answer is of another question or model, or a second one.
+    A request that failed may stand there a second time, and so may one whose line is damaged. Raises ``RunFailed``
+    where a file cannot be read, and ``BadValue`` where an answer is of another question or model, or a second one.
     """
     known = {question.key for question in questions}
     found = BatchAnswers()
@@ -88,10 +89,12 @@ def read(paths: Sequence[Path], questions: Iterable[PromptQuestion], models: Col
         for number, line in _lines(path):
             where = f"{path}, line {number}"
             try:
-                read = msgspec.json.decode(foreign.shallow(line), type=_Line)
+                # Not msgspec's decoder: services write -Infinity, which is no JSON, into log-probabilities.
+                read = msgspec.convert(json.loads(foreign.shallow(line)), _Line)
                 reply = _reply(read)
             except ValueError as error:
-                raise RunFailed(f"{where}, is damaged: {printable(str(error))}.") from None
+                found.damaged.append(f"{where}: {printable(str(error))}")
+                continue
             key = read.custom_id
             if key not in known:
                 raise BadValue(f"{where}, answers {_unknown(key, known)}.")

@@ -13,6 +13,7 @@ LABEL = re.compile(
     r"(?:#\s*)?(?:(?:the\s+)?(?:final\s+)?(?:answer|output|result|y)\s*(?:is\s*:?|[:=])\s*)", re.IGNORECASE
 )
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+LONGEST = 1000  # characters of an answer, without spaces around it, that may be in the form that was asked for
 WRAPS = ("```", "**", "`", "$", '"', "'")
 
 
@@ -49,6 +50,8 @@ def parse_choice(text: str, choices: Sequence[str]) -> str | None:
 def _forms(text: str) -> tuple[str, str]:
     """A text without label in front and signs of typesetting around it, with and without a full stop behind."""
     bare, before = text.strip(), None
+    if len(bare) > LONGEST:
+        return "", ""
     while bare != before:
         before = bare
         if label := LABEL.match(bare):

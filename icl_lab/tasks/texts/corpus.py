@@ -139,6 +139,14 @@ class Corpus:
         # Added tokens belong to no word: each is a separate one, numbered by where it stands, below all others.
         return [-1 - place if word is None else word for place, word in enumerate(found)]
 
+    def spans_of(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters, from and up to, that each token of ``ids`` stands for."""
+        if self.tokenizer is None:
+            return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode()]
+        if isinstance(self.tokenizer, grammar.Words):
+            return self.tokenizer.spans(text)
+        return list(self.tokenizer.encode(text, add_special_tokens=False).offsets)
+
     def bytes_of(self, tokens: Sequence[int]) -> bytes:
         """Return the text of the tokens as bytes, as a compressor reads them."""
         return bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(list(tokens)).encode()
@@ -166,7 +174,7 @@ def _state(file: str) -> tuple[str, int, int] | None:
         about = Path(file).stat() if file else None
     except OSError:  # whoever reads it says so
         about = None
-    return (str(Path(file).absolute()), about.st_mtime_ns, about.st_size) if about else None
+    return (str(Path(file).absolute()), about.st_ctime_ns, about.st_size) if about else None
 
 
 @lru_cache(maxsize=4)

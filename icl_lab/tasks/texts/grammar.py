@@ -209,8 +209,12 @@ class Words:
 
     def ids(self, text: str) -> list[int] | None:
         """Return the number of each word and of each end of a line; None where the grammar lacks a word."""
-        words = re.findall(r"\S+|\n", text)
+        words = [text[start:end] for start, end in self.spans(text)]
         return [self._ids[word] for word in words] if self._ids.keys() >= set(words) else None
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters, from and up to, of each word and of each end of a line."""
+        return [word.span() for word in re.finditer(r"\S+|\n", text)]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """Return the text of tokens."""
