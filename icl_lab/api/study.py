@@ -17,7 +17,6 @@ from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
 from icl_lab.comparison.page import Picture, words
 from icl_lab.comparison.page.tables import summaries
-from icl_lab.comparison.sentences import sentence
 from icl_lab.execute.arguments import checked
 from icl_lab.execute.study import Made
 from icl_lab.figures import paper
@@ -57,8 +56,8 @@ class Study(show.Written):
 
     @property
     def verdict(self) -> str:
-        """Summary in one sentence."""
-        return sentence(self.numbers)
+        """Finding in a sentence or two, as the terminal and the page have it."""
+        return words.finding(self.numbers)
 
     @property
     def rates(self) -> str:
