@@ -16,7 +16,7 @@ from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
 from icl_lab.execute.announce import changed
-from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, settings_of, several, whole
+from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, rules_of, settings_of, whole
 from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
@@ -74,7 +74,7 @@ def sweep(
     ...     run.grid.axes, run.hash, len(run.history)
     (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
-    plan = RunPlan(task, several(attn), preset, settings_of(settings), _seeds(seeds), swap)
+    plan = RunPlan(task, rules_of(attn), preset, settings_of(settings), _seeds(seeds), swap)
     with where.session(plan.command("sweep", where)) as lab:
         runs = plan.runs(lab.store)
         complete(runs, lab, where)
@@ -110,7 +110,7 @@ def compare(
     from icl_lab.api.study import Study
     from icl_lab.execute import study
 
-    plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds))
+    plan = RunPlan(task, rules_of(attns), preset, settings_of(settings), _seeds(seeds))
     told = "" if baseline == "softmax" else baseline
     line = plan.command("compare", where, baseline=told, name=where.name)
     with where.session(line) as lab:
@@ -143,7 +143,7 @@ def grid(
     changes, lists = grid_of(settings)
     if not lists:
         raise BadValue("a grid needs a setting with a list of values, such as {'train.rate': [0.001, 0.002]}.")
-    plan = RunPlan(task, several(attns), preset, changes, _seeds(seeds), grid=lists)
+    plan = RunPlan(task, rules_of(attns), preset, changes, _seeds(seeds), grid=lists)
     verb, more = ("compare", {"baseline": baseline}) if baseline else ("sweep", {})
     with where.session(plan.command(verb, where, name=where.name, **more)) as lab:
         return frame_of(grids.measure(plan, lab, where, baseline).found)
@@ -171,7 +171,7 @@ def rates(
     from icl_lab.comparison.rates import rows
     from icl_lab.execute import rates as curves
 
-    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds)
+    plan = curves.RatesPlan(task, rules_of(attns), preset, settings_of(settings), seeds)
     if factors is not None:
         plan = dataclasses.replace(plan, factors=factors)
     with where.session() as lab:
@@ -209,7 +209,7 @@ def analyse(
     else:  # of which task and size a run is, that stands for a normalizer and a draw, says nothing
         where = dataclasses.replace(where, device="cpu", evidence=False)
         chosen = typing.cast(Sequence[str], runs or analysis.usual_rules)
-        plan = RunPlan(tasks.names()[0], several(chosen), "smoke", seeds=_seeds(seeds))
+        plan = RunPlan(tasks.names()[0], rules_of(chosen), "smoke", seeds=_seeds(seeds))
         asked = plan.runs(where.store())
     with where.session(command_of(question, analysis, asked, where)) as lab:
         made = study.analyse(question, analysis, asked, lab, where)

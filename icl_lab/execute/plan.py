@@ -133,12 +133,14 @@ def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
     """
     preset, _, digits = size.partition("-")
     presets.named(preset)
-    asked = (tasks.pinned(task), normalizers.canonical(attn), preset, seed)
-    there = [
-        run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset, run.seed) == asked
-    ]
+    asked = (tasks.pinned(task), normalizers.canonical(attn), preset)
+    named = [run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset) == asked]
+    there = [run for run in named if run.seed == seed]
     chosen = digits or resolve(task, attn, preset).hash
     found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
+    if not found and (seeds := sorted(run.seed for run in named if run.spec.hash == chosen)):
+        known = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        raise BadValue(f"{task}/{attn}/{size} has no stored run of seed {seed}; there: {known}.")
     if not found:
         known = {run.spec.name for run in lab.store.runs(lab.say)}
         same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}

@@ -51,7 +51,7 @@ def _curve(spec, runs, best):
 
 
 def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
-    with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn softmax --attn ssa --preset smoke"):
+    with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn 'softmax ssa' --preset smoke"):
         icl.compare("linear", ["softmax", "ssa"], "smoke", {**SMALL, "rates": "own"}, where=where)
     assert not (tmp_path / "runs").exists()
 
