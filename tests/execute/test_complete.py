@@ -1,10 +1,12 @@
 """Many runs from one command: announced in total, none lost because another failed, and taken up where they stood."""
 
+import errno
 import math
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -499,3 +501,17 @@ def test_a_model_that_was_killed_before_it_was_drawn_is_drawn(tiny, lab):
     curve.write_bytes(b"kept")
     complete([run], lab, Where(), tested=False)
     assert curve.read_bytes() == b"kept"
+
+
+@pytest.mark.slow
+def test_finished_runs_in_a_read_only_folder_are_read(tiny, lab, monkeypatch):
+    """There Linux refuses to remove even what does not exist."""
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+    for run in runs:
+        sweep(run.spec, run.seed, lab)
+
+    def refused(path, missing_ok=False):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    assert launching.complete(runs, lab, Where(progress=False))

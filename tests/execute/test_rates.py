@@ -64,6 +64,7 @@ def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
         ({"factors": [1, 2, 512]}, "is a power of 2 from 1/256 to 256, got 512"),
         ({"widths": [33]}, "heads"),
         ({"settings": ["train.rat=1"]}, "train.rat"),
+        ({"settings": ["model.width=32"], "widths": [8, 16]}, "model.width is both set and among the widths"),
     ],
 )
 def test_bad_plans_are_refused(fields, why):
