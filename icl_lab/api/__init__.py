@@ -25,6 +25,7 @@ from icl_lab.runs import command, presets
 from icl_lab.runs.cells import grids
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import SPEC
+from icl_lab.runs.run import Run as StoredRun
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
 
@@ -378,17 +379,27 @@ def list_runs(*, where: Where = HERE) -> pd.DataFrame:
 
 
 @checked
-def cells(*, where: Where = HERE) -> pd.DataFrame:
+def cells(task: str = "", attn: str = "", preset: str = "", *, where: Where = HERE) -> pd.DataFrame:
     """Return every cell of every finished run, the user's and the repository's, in one table: ``icl-lab export --all``.
+
+    Of a ``task``, of a normalizer and of a ``preset`` alone where they are named: all of them take minutes.
 
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
     train_settings and test_settings (those that differ from the preset, else empty), all axes (NaN where a task has
     none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
     different models: filter on them, or group by them. Warns of each run whose parts have other code now.
     """
-    found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick))
+    if preset:
+        presets.named(preset)
+    asked = (tasks.pinned(task) if task else "", normalizers.canonical(attn) if attn else "", preset)
+
+    def wanted(run: StoredRun) -> bool:
+        there = (run.spec.task, run.spec.attn, run.spec.preset)
+        return all(name in ("", known) for name, known in zip(asked, there, strict=True))
+
+    found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick, wanted))
     for run in Store(where.root).runs(lambda reason: None):  # the evidence names its commits
-        for line in changed(run, where.root) if run.finished else ():
+        for line in changed(run, where.root) if run.finished and wanted(run) else ():
             where.reporter.last(line)
     return found
 
