@@ -49,7 +49,7 @@ help: ## this list
 	@echo 'Variables are options: $(filter-out ARGS,$(TAKEN)). ARGS= takes others, ARGS=--help names them.'
 	@echo '  e.g. make sweep TASK=linear ATTN="softmax ssa" PRESET=smoke ARGS="--dry-run"'
 sweep: $(READY)
-	$(LAB) sweep $(or $(call option,TASK,--task),--task linear) $(or $(call option,ATTN,--attn),--attn softmax) $(OPTIONS)
+	$(LAB) sweep $(or $(call option,TASK,--task),--task linear) $(or $(call option,ATTN,--attn),--attn softmax) $(call option,NAME,--name) $(OPTIONS)
 experiment: $(READY)
 	$(LAB) experiment $(call option,NAME,) $(TASK_ATTN) $(OPTIONS)
 ifneq ($(ASKED),)

@@ -16,7 +16,7 @@ from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
 from icl_lab.execute.announce import changed
-from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, settings_of, several, whole
+from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, rules_of, settings_of, whole
 from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
@@ -25,6 +25,7 @@ from icl_lab.runs import command, presets
 from icl_lab.runs.cells import grids
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import SPEC
+from icl_lab.runs.run import Run as StoredRun
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
 
@@ -74,7 +75,7 @@ def sweep(
     ...     run.grid.axes, run.hash, len(run.history)
     (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
-    plan = RunPlan(task, several(attn), preset, settings_of(settings), _seeds(seeds), swap)
+    plan = RunPlan(task, rules_of(attn), preset, settings_of(settings), _seeds(seeds), swap)
     with where.session(plan.command("sweep", where)) as lab:
         runs = plan.runs(lab.store)
         complete(runs, lab, where)
@@ -110,7 +111,7 @@ def compare(
     from icl_lab.api.study import Study
     from icl_lab.execute import study
 
-    plan = RunPlan(task, several(attns), preset, settings_of(settings), _seeds(seeds))
+    plan = RunPlan(task, rules_of(attns), preset, settings_of(settings), _seeds(seeds))
     told = "" if baseline == "softmax" else baseline
     line = plan.command("compare", where, baseline=told, name=where.name)
     with where.session(line) as lab:
@@ -143,7 +144,7 @@ def grid(
     changes, lists = grid_of(settings)
     if not lists:
         raise BadValue("a grid needs a setting with a list of values, such as {'train.rate': [0.001, 0.002]}.")
-    plan = RunPlan(task, several(attns), preset, changes, _seeds(seeds), grid=lists)
+    plan = RunPlan(task, rules_of(attns), preset, changes, _seeds(seeds), grid=lists)
     verb, more = ("compare", {"baseline": baseline}) if baseline else ("sweep", {})
     with where.session(plan.command(verb, where, name=where.name, **more)) as lab:
         return frame_of(grids.measure(plan, lab, where, baseline).found)
@@ -171,7 +172,7 @@ def rates(
     from icl_lab.comparison.rates import rows
     from icl_lab.execute import rates as curves
 
-    plan = curves.RatesPlan(task, several(attns), preset, settings_of(settings), seeds)
+    plan = curves.RatesPlan(task, rules_of(attns), preset, settings_of(settings), seeds)
     if factors is not None:
         plan = dataclasses.replace(plan, factors=factors)
     with where.session() as lab:
@@ -209,7 +210,7 @@ def analyse(
     else:  # of which task and size a run is, that stands for a normalizer and a draw, says nothing
         where = dataclasses.replace(where, device="cpu", evidence=False)
         chosen = typing.cast(Sequence[str], runs or analysis.usual_rules)
-        plan = RunPlan(tasks.names()[0], several(chosen), "smoke", seeds=_seeds(seeds))
+        plan = RunPlan(tasks.names()[0], rules_of(chosen), "smoke", seeds=_seeds(seeds))
         asked = plan.runs(where.store())
     with where.session(command_of(question, analysis, asked, where)) as lab:
         made = study.analyse(question, analysis, asked, lab, where)
@@ -378,17 +379,27 @@ def list_runs(*, where: Where = HERE) -> pd.DataFrame:
 
 
 @checked
-def cells(*, where: Where = HERE) -> pd.DataFrame:
+def cells(task: str = "", attn: str = "", preset: str = "", *, where: Where = HERE) -> pd.DataFrame:
     """Return every cell of every finished run, the user's and the repository's, in one table: ``icl-lab export --all``.
+
+    Of a ``task``, of a normalizer and of a ``preset`` alone where they are named: all of them take minutes.
 
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
     train_settings and test_settings (those that differ from the preset, else empty), all axes (NaN where a task has
     none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
     different models: filter on them, or group by them. Warns of each run whose parts have other code now.
     """
-    found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick))
+    if preset:
+        presets.named(preset)
+    asked = (tasks.pinned(task) if task else "", normalizers.canonical(attn) if attn else "", preset)
+
+    def wanted(run: StoredRun) -> bool:
+        there = (run.spec.task, run.spec.attn, run.spec.preset)
+        return all(name in ("", known) for name, known in zip(asked, there, strict=True))
+
+    found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick, wanted))
     for run in Store(where.root).runs(lambda reason: None):  # the evidence names its commits
-        for line in changed(run, where.root) if run.finished else ():
+        for line in changed(run, where.root) if run.finished and wanted(run) else ():
             where.reporter.last(line)
     return found
 

@@ -17,7 +17,6 @@ from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
 from icl_lab.comparison.page import Picture, words
 from icl_lab.comparison.page.tables import summaries
-from icl_lab.comparison.sentences import sentence
 from icl_lab.execute.arguments import checked
 from icl_lab.execute.study import Made
 from icl_lab.figures import paper
@@ -57,8 +56,8 @@ class Study(show.Written):
 
     @property
     def verdict(self) -> str:
-        """Summary in one sentence."""
-        return sentence(self.numbers)
+        """Finding in a sentence or two, as the terminal and the page have it."""
+        return words.finding(self.numbers)
 
     @property
     def rates(self) -> str:
@@ -69,7 +68,8 @@ class Study(show.Written):
     def table(self, spread: bool = False) -> pd.DataFrame:
         """Means over seeds along the shift, and the declared summary: normalizers by it, then the references.
 
-        With ``spread`` means are text with the standard deviation over seeds behind them, as papers print them:
+        With ``spread`` means are text with the standard deviation over seeds behind them, as papers print them, other
+        numbers have two digits, and the summary is left out:
         ``icl.export(study.table(spread=True), caption="...", label="tab:far")``.
         """
         study, rows = self.numbers, []
@@ -80,12 +80,20 @@ class Study(show.Written):
             means = {name: spread_words(each) if spread else words.mean(each) for name, each in seeds.items()}
             rows.append({"rule": rule, **means, "summary": summary})
         for behind, values in study.behind(list(line.values())).items():
-            rows.append({"rule": behind, **dict(zip(line, values, strict=True))})
-        return frame_of(rows, columns=("rule", *line, "summary")).set_index("rule")
+            shown = [f"{value:.2g}" for value in values] if spread else values
+            rows.append({"rule": behind, **dict(zip(line, shown, strict=True))})
+        return frame_of(rows, columns=("rule", *line, *["summary"] * (not spread))).set_index("rule")
 
     @checked
     def effects(self) -> pd.DataFrame:
-        """Every normalizer against the baseline in every cell and by the summary: the rows of ``comparison.csv``."""
+        """Every normalizer against the baseline in every cell and by the summary: the rows of ``comparison.csv``.
+
+        Columns: attn, baseline, the axes (NaN: the summary), metric, scale, seeds; effect (mean over seeds of the
+        difference, or of the logarithm of the ratio where scale is log-ratio: e^effect below 1 is less error), low and
+        high (its 95 % interval, test prompts included where known), iqm (interquartile mean), wins (share of seeds with
+        less error); p_widened belongs to the interval, p_holm is it corrected over ``family`` comparisons, p_t and
+        p_flip are of the seeds alone (t test, exact sign flips).
+        """
         return frame_of(numbers.compare(self.numbers))
 
     @checked

@@ -174,7 +174,9 @@ class Registry:
         try:
             return self.part(choice.name)(*context, **values)
         except BadValue as error:
-            raise BadValue(f"{self.kind} '{text}': {error}") from None
+            learn = self.options(choice.name).get("learn")
+            way_out = f" Its option learn ({values_of.describe(learn.annotation)}) says what is." if learn else ""
+            raise BadValue(f"{self.kind} '{text}': {error}{way_out if 'learned' in str(error) else ''}") from None
         except TypeError as error:  # a constructor that takes something else than its kind is given
             raise BadValue(f"{self.kind} '{text}' cannot be built: {error}.") from error
 

@@ -76,6 +76,26 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
     return typed(numbers, kind)
 
 
+def chosen(frame: pd.DataFrame, columns: Sequence[str] = (), rows: Sequence[str] = ()) -> pd.DataFrame:
+    """Return some columns of a table beside its first one, and some rows by what stands there, in the order named.
+
+    Marks of Markdown and the prefix of references need not be named. Raises ``UnknownName`` with those there are.
+    """
+    heads = [str(name) for name in frame.columns]
+    names = [str(_bare(cell)).removeprefix("reference:") for cell in frame.iloc[:, 0]]
+    for kind, wanted, there in (("column", columns, heads), ("row", [_plain(row) for row in rows], names)):
+        for name in wanted:
+            if name not in there:
+                raise UnknownName(f"{kind} of the table", name, there)
+    kept = [0, *(heads.index(name) for name in columns if name != heads[0])] if columns else range(len(heads))
+    lines = [names.index(_plain(row)) for row in rows] if rows else range(len(names))
+    return frame.iloc[[*lines], [*kept]].reset_index(drop=True)
+
+
+def _plain(row: str) -> str:
+    return row.removeprefix("reference:")
+
+
 def latex(frame: pd.DataFrame, caption: str = "", label: str = "", *, columns: str = "", long: bool = False) -> str:
     """Return a table as LaTeX by pandas' Styler; ``columns`` are its column types, if not ``S`` and ``l`` by content.
 
@@ -86,7 +106,7 @@ def latex(frame: pd.DataFrame, caption: str = "", label: str = "", *, columns: s
         [_siunitx(cell) if number else _latex(cell) for cell in column]
         for number, (_, column) in zip(measured, frame.items(), strict=True)
     ]
-    heads = [f"{{{_latex(name)}}}" if number else _latex(name) for number, name in zip(measured, frame, strict=True)]
+    heads = [f"{{{_head(name)}}}" if number else _head(name) for number, name in zip(measured, frame, strict=True)]
     # Heads are formats of pandas, in which braces stand twice.
     made = pd.DataFrame(dict(enumerate(cells))).style.hide(axis="index")
     made = made.relabel_index([head.replace("{", "{{").replace("}", "}}") for head in heads], axis="columns")
@@ -227,6 +247,12 @@ def in_latex(text: str) -> str:
     parts = ["".join(LATEX.get(letter, letter) for letter in part) for part in text.split("`")]
     odd = len(parts) % 2 == 0  # a backtick that nothing closes is one
     return "`".join(parts) if odd else "".join(rf"\texttt{{{p}}}" if n % 2 else p for n, p in enumerate(parts))
+
+
+def _head(name: object) -> str:
+    r"""A head of a column as LaTeX, a value of a standard deviation as mathematics: ``$\sigma_f = 1$``."""
+    cell = re.fullmatch(r"sigma(_\w+)? (\S+)", str(name))
+    return rf"$\sigma{cell[1] or ''} = {cell[2]}$" if cell else _latex(name)
 
 
 def _latex(cell: object) -> str:

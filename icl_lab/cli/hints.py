@@ -30,6 +30,8 @@ def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:
     command = loaded(command)
     takes = {option(parameter): parameter for parameter in command.params}
     chosen = {name: values for name, values in _typed(context).items() if name not in OWN} | dict(changes or {})
+    if attns := chosen.get("--attn"):
+        chosen["--attn"] = [" ".join(attns)]  # the form of README, whatever was typed
     said = [(parameter, value) for name, parameter in takes.items() for value in chosen.get(name, ())]
     words = [*(word for source in outside.loaded() for word in ("--import", source.given)), name]
     return f"{program()} {shlex.join([*words, *(word for each in said for word in as_words(*each))])}"

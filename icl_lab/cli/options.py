@@ -160,9 +160,19 @@ run_options = together(
     dry_run_option,
     where_options,
 )
+
+
+def stored_runs(context: click.Context, option: click.Parameter, places: Sequence[Path]) -> Sequence[Path]:
+    """Read folders of runs; raises ``UnknownName`` where one holds none, before any other option is missed."""
+    store = Where(**{name: value for name, value in context.params.items() if name == "results"}).store()
+    for place in places:
+        store.at(place)
+    return places
+
+
 # What names trained models: task and normalizer, or the folder of a run.
 model_options = together(
-    click.option("--run", "places", multiple=True, type=Folder(), help="Folder of a run."),
+    click.option("--run", "places", multiple=True, type=Folder(), callback=stored_runs, help="Folder of a run."),
     click.option("--task", default="", help="See: icl-lab list tasks."),
     click.option("--attn", "attns", multiple=True, callback=several_rules, help="Normalizer; may be given again."),
     seeds_option,

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from icl_lab.execute.arguments import rules_of
 from icl_lab.execute.where import JOBS
 
 LONGEST_WORD = 20_000  # characters
@@ -140,8 +141,7 @@ class RunsAtOnce(click.IntRange):
 
 def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Read normalizers in a row: ``softmax,ssmax:s=swap log-n``. A comma before ``name=`` is inside one of them."""
-    parts = (part.strip() for text in given for part in re.split(r"[,\s](?!\s*[\w-]+=)", text))
-    return tuple(part for part in parts if part)
+    return tuple(rules_of(given))
 
 
 def several_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

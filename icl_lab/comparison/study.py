@@ -209,15 +209,31 @@ class PairedGrids:
         """
         return Family.of((rule, {}, self.overall(rule, self.baseline)) for rule in self.others)
 
+    @cached_property
+    def home(self) -> Labels | None:
+        """The cell of training conditions, over facets the mean; None where it was not tested."""
+        cell = self.task.pinned(self.training)
+        return cell if any(cell.items() <= known.items() for known in self.cells()) else None
+
+    @cached_property
+    def homes(self) -> Family:
+        """Every normalizer against the baseline in training conditions: declared too, and a family of its own."""
+        found = [(rule, self.home) for rule in self.others if self.home is not None]
+        return Family.of((rule, cell, self.versus(rule, self.baseline, cell)) for rule, cell in found)
+
+    def family_of(self, cell: Labels) -> Family:
+        """The family over which p in a cell is corrected; the cell of the declared summary is empty."""
+        return self.overalls if not cell else self.homes if cell == self.home else self.family
+
     def effects(self, rule: str) -> dict[tuple[float, float], tuple[float, bool]]:
         """The effect against the baseline in every cell of the two main axes, and whether it is marked: p corrected.
 
         A log ratio is given in powers of two, a difference as it is.
         """
         unit = math.log(2) if self.scale == "log-ratio" else 1.0
-        plane, family = self._plane().items(), self.family
         return {
-            where: (family.effects[place(rule, cell)].effect / unit, family.marked(rule, cell)) for where, cell in plane
+            where: (self.family.effects[place(rule, cell)].effect / unit, self.family_of(cell).marked(rule, cell))
+            for where, cell in self._plane().items()
         }
 
     def _widened(self, found: Effect, rule: str, other: str, cells: Sequence[Labels]) -> Effect:
@@ -309,11 +325,12 @@ def compare(study: PairedGrids) -> list[dict[str, Any]]:
 
     Returns one row per normalizer and cell, and one per normalizer with an empty cell for the summary. ``p_t`` and
     ``p_flip`` are those of the seeds alone, ``p_widened`` belongs to ``low`` and ``high``; ``p_holm`` is ``p_widened``
-    corrected over the ``family`` comparisons of all normalizers in all cells, or of all normalizers by their summary.
+    corrected over the ``family`` comparisons of all normalizers in all cells, or of all normalizers by their summary or
+    in training conditions.
     """
     rows = []
     for rule in study.others:
-        rows += [_row(study, rule, cell, study.metric, study.family) for cell in study.cells()]
+        rows += [_row(study, rule, cell, study.metric, study.family_of(cell)) for cell in study.cells()]
         if study.overalls.effect(rule, {}) is not None:
             rows.append(_row(study, rule, {}, "summary", study.overalls))
     return rows

@@ -163,8 +163,9 @@ def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
 
 
 def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
-    """Say, where runs are several or read from the evidence, what is trained, how long it takes, and what is there."""
-    if len(runs) > 1 or any(run.copied and clock.done(run) for run in runs):
+    """Say, where some of several runs are left or some are read from the evidence, what is trained, and how long."""
+    done = [run for run in runs if clock.done(run)]
+    if len(done) < len(runs) > 1 or any(run.copied for run in done):
         say(count_words(runs, clock, jobs))
 
 

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import numbers
+import re
 import reprlib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -138,6 +139,16 @@ def whole(value: int, name: str, least: int, most: int = 1_000_000) -> int:
 def several(values: str | Iterable[str]) -> list[str]:
     """Return texts as a list; one alone may be given as it is."""
     return [values] if isinstance(values, str) else list(values)
+
+
+def rules_of(values: str | Iterable[str]) -> list[str]:
+    """Return normalizers, several in a text too; a comma before ``name=`` is inside one of them.
+
+    >>> rules_of("softmax ssa:n=2,b=1,log-n"), rules_of(["softmax", "ssa"])
+    (['softmax', 'ssa:n=2,b=1', 'log-n'], ['softmax', 'ssa'])
+    """
+    parts = (part.strip() for text in several(values) for part in re.split(r"[,\s](?!\s*[\w-]+=)", text))
+    return [part for part in parts if part]
 
 
 def settings_of(settings: Settings) -> list[str]:

@@ -198,7 +198,9 @@ def tell_divergence(runs: Sequence[Run], say: Say) -> None:
 
 def settled(run: Run) -> None:
     """Clear the request to redo a run, now that it is finished, and the copy set aside for that."""
-    (run.folder / FORCED).unlink(missing_ok=True)
+    forced = run.folder / FORCED
+    if forced.exists():  # the folder of a finished run may be read-only
+        forced.unlink()
     run.forget_replaced()
 
 

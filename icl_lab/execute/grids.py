@@ -10,6 +10,7 @@ effect    normalizer against the baseline with the same settings, paired over se
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,12 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested
     """
     if (count := len(plan.cells) * len(plan.attns) * len(plan.seeds)) > MOST and not where.allow_large:
         raise BadValue(f"a grid of {count:,} runs is more than {MOST:,}: take fewer values, or add --allow-large.")
-    cells = [(cell, by_rule(runs)) for cell, runs in plan.by_cell(lab.store)]
-    names = list(cells[0][1])
+    # An option that a grid varies is a column of its table, and not part of the names.
+    names = [run.name for run in replace(plan, grid={}, seeds=plan.seeds[:1]).runs(lab.store)]
+    found_at = [(cell, by_rule(runs).values()) for cell, runs in plan.by_cell(lab.store)]
+    if any(len(found) != len(names) for _, found in found_at):
+        raise BadValue(f"in this grid two of {', '.join(names)} are one normalizer: name one of them.")
+    cells = [(cell, dict(zip(names, found, strict=True))) for cell, found in found_at]
     if baseline and (baseline not in names or len(names) < 2):
         raise BadValue(f"a comparison with '{baseline}' needs it and another normalizer, got {', '.join(names)}.")
     groups = {", ".join([name, *_words(cell)]): runs for cell, found in cells for name, runs in found.items()}

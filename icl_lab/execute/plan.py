@@ -6,12 +6,15 @@ from itertools import product
 
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
+from icl_lab.base.registry import Choice
 from icl_lab.execute.where import Where
 from icl_lab.runs import command, environment, presets
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import check_swap, resolve
 from icl_lab.runs.store import Store
+
+OF_NORMALIZER = "attn."  # before an option of normalizers, as a field of a grid
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class RunPlan:
 
     ``settings`` are those of ``--set``, ``draws=paper`` for the published test set, and ``rates=own`` for the best
     rates of each normalizer's stored curve (``comparison/rates.py``) in place of those of the preset. ``grid`` names
-    fields with several values each: every combination is one more set of settings.
+    fields with several values each: every combination is one more set of settings. ``attn.n`` there is the option n of
+    the normalizers that take it; the others are the same in each.
     """
 
     task: str
@@ -33,6 +37,10 @@ class RunPlan:
 
     def __post_init__(self) -> None:
         changed = {_name(text) for text in self.settings}
+        for name in (name for name in changed if name.startswith(OF_NORMALIZER)):
+            option = name.removeprefix(OF_NORMALIZER)
+            form = f"{Choice.parse(next(iter(self.attns), 'ssa')).name}:{option}=VALUE"
+            raise BadValue(f"{name} is an option of a normalizer: say --attn {form}, or --grid {name}=VALUE,VALUE.")
         for name, values in self.grid.items():
             if len(set(values)) < 2:
                 raise BadValue(f"--grid {name}: a grid takes two or more values, got {', '.join(values) or 'none'}.")
@@ -45,8 +53,20 @@ class RunPlan:
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
     def at(self, cell: Mapping[str, str]) -> "RunPlan":
-        """Return the plan of one combination."""
-        return replace(self, settings=[*self.settings, *(f"{name}={value}" for name, value in cell.items())], grid={})
+        """Return the plan of one combination: fields are set, and options given to the normalizers that take them.
+
+        Raises ``BadValue`` where none takes an option.
+        """
+        attns, settings = [*self.attns], [*self.settings]
+        for name, value in cell.items():
+            if not name.startswith(OF_NORMALIZER):
+                settings.append(f"{name}={value}")
+                continue
+            option = name.removeprefix(OF_NORMALIZER)
+            if not any(_takes(attn, option) for attn in attns):
+                raise BadValue(f"--grid {name}: none of {', '.join(self.attns)} takes an option '{option}'.")
+            attns = [_given(attn, option, value) if _takes(attn, option) else attn for attn in attns]
+        return replace(self, attns=attns, settings=settings, grid={})
 
     @property
     def draws(self) -> str:
@@ -121,18 +141,32 @@ def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
     """
     preset, _, digits = size.partition("-")
     presets.named(preset)
-    asked = (tasks.pinned(task), normalizers.canonical(attn), preset, seed)
-    there = [
-        run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset, run.seed) == asked
-    ]
+    asked = (tasks.pinned(task), normalizers.canonical(attn), preset)
+    named = [run for run in lab.store.runs(lab.say) if (run.spec.task, run.spec.attn, run.spec.preset) == asked]
+    there = [run for run in named if run.seed == seed]
     chosen = digits or resolve(task, attn, preset).hash
     found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
+    if not found and (seeds := sorted(run.seed for run in named if run.spec.hash == chosen)):
+        known = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        raise BadValue(f"{task}/{attn}/{size} has no stored run of seed {seed}; there: {known}.")
     if not found:
         known = {run.spec.name for run in lab.store.runs(lab.say)}
         same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}
         near = same or {each for each in known if each.startswith(f"{asked[0]}/")} or known
         raise UnknownName("stored run", f"{task}/{attn}/{size}, seed {seed}", near)
     return found[0]
+
+
+def _takes(attn: str, option: str) -> bool:
+    return option in normalizers.registry.options(Choice.parse(attn.partition("+")[0]).name)
+
+
+def _given(attn: str, option: str, value: str) -> str:
+    """A choice with an option of its normalizer; the wrappers around it keep theirs."""
+    first, plus, around = attn.partition("+")
+    choice = Choice.parse(first)
+    others = tuple((key, known) for key, known in choice.options if key != option)
+    return f"{replace(choice, options=(*others, (option, value)))}{plus}{around}"
 
 
 def _name(setting: str) -> str:

@@ -49,6 +49,8 @@ class RatesPlan:
         for factor in self.factors:
             if not 1 / edge <= factor <= edge or not rates.is_power(factor):
                 raise BadValue(f"a factor of the rates is a power of 2 from 1/{edge:g} to {edge:g}, got {factor:g}.")
+        if self.widths and any(setting.partition("=")[0].strip() == "model.width" for setting in self.settings):
+            raise BadValue("model.width is both set and among the widths: give one of --set and --widths.")
         found = dict[str, RunSpec]()
         for width in self.widths or [0]:
             changes = [*self.settings, *([f"model.width={width}"] if width else [])]

@@ -15,7 +15,6 @@ from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.base.markdown import listed
 from icl_lab.comparison import ablations, rescaled
 from icl_lab.comparison.gather import described, gather, publish
-from icl_lab.comparison.sentences import sentence
 from icl_lab.execute.complete import check_asked, complete
 from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.where import Where
@@ -62,7 +61,7 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where, *, own: 
     test_rescaled(groups[chosen], lab)
     study = gather(groups, chosen, lab.store if own else None)
     text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
-    lab.tracked.study(folder, f"{sentence(study)}\n\n{text}")
+    lab.tracked.study(folder, text)
     return Made(study, text, folder, files)
 
 

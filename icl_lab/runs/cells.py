@@ -14,13 +14,17 @@ from icl_lab.runs.store import Store
 Say = Callable[[str], object]
 
 
-def grids(store: Store, say: Say, tick: Tick = silent) -> Iterator[tuple[Grid, Mapping[str, str], bool]]:
+def grids(
+    store: Store, say: Say, tick: Tick = silent, wanted: Callable[[Run], bool] = lambda run: True
+) -> Iterator[tuple[Grid, Mapping[str, str], bool]]:
     """Yield the grid of every finished run and of its tests with other normalizers, for ``grid.stacked``.
+
+    Of those that are ``wanted``; others are not read.
 
     With it come the settings of the run (``command.settings``), and whether it is the evidence's. ``say`` reports runs
     that cannot be read.
     """
-    for run in counted(list(store.runs(say)), "reading runs", tick, lambda run: run.name):
+    for run in counted(list(filter(wanted, store.runs(say))), "reading runs", tick, lambda run: run.name):
         if not run.finished:
             continue
         for each in (run, *map(run.swapped, swaps(run))):

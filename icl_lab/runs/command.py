@@ -26,7 +26,7 @@ def trains(
     **more: str | bool | Sequence[str],
 ) -> str:
     """Return the command that trains: ``icl-lab sweep --task linear --attn ssa --preset smoke``."""
-    words = ["--task", task, *(word for attn in attns for word in ("--attn", attn)), "--preset", preset]
+    words = ["--task", task, *(["--attn", " ".join(attns)] if attns else []), "--preset", preset]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--seeds", str(seeds)] if seeds > 1 else []
     return joined(verb, [*words, *options(more)], results)

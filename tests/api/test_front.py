@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import icl_lab as icl
+from icl_lab.base.errors import LabError
+from icl_lab.runs.spec import resolve
 
 HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.base.registry"}
 
@@ -68,3 +70,19 @@ def test_lists_have_a_row_a_part():
     assert list(icl.list_analyses().index) == analyses.names()
     assert list(icl.list_presets().index) == list(PRESETS)
     assert {"softmax", "reweight"} <= set(icl.list_rules().index)
+
+
+def test_normalizers_are_named_as_on_the_command_line(tmp_path):
+    where = icl.Where(results=tmp_path, dry_run=True, progress=False, evidence=False)
+    for said in ("softmax ssa:n=2,b=1", "softmax,ssa:b=1,n=2", ["softmax", "ssa:n=2,b=1"]):
+        with pytest.raises(LabError, match="is not written: its runs are not all finished"):
+            icl.compare("linear", said, "smoke", where=where)
+
+
+def test_another_seed_of_a_stored_run_is_answered_with_those_there(tmp_path):
+    where = icl.Where(results=tmp_path, evidence=False)
+    for seed in (0, 2):
+        made = where.store().run(resolve("linear", "ssa", "smoke"), seed)
+        made.begin()
+    with pytest.raises(LabError, match=r"^linear/ssa/smoke has no stored run of seed 99; there: seeds 0, 2\.$"):
+        icl.find("linear/ssa/smoke", seed=99, where=where)

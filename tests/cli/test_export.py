@@ -48,7 +48,7 @@ def test_latex_has_the_rules_of_booktabs(run, study):
         r"\bottomrule",
     ]
     assert r"\begin{tabular}{lSSl}" in out
-    assert r"rule & {sigma\_f 1} & {sigma\_f 2} & note \\" in out
+    assert r"rule & {$\sigma_f = 1$} & {$\sigma_f = 2$} & note \\" in out
     assert r"\texttt{ssa:n=2} & \bfseries 5.5e-3 & 0.18 & 50 \% \& more \\" in out
     assert r"reference:zero & 2.1 & -8.5 &  \\" in out
 
@@ -234,3 +234,20 @@ def test_names_of_rows_are_kept():
     assert icl.export(frame.rename_axis(None), "markdown").splitlines()[0] == "|  | error |"
     levels = frame.set_index(pd.Index([1, 2], name="seed"), append=True)
     assert icl.export(levels, "csv").splitlines()[1] == "softmax,1,0.5"
+
+
+def test_columns_and_rows_are_chosen_in_the_order_named(run, study):
+    (study / "table.md").write_text(f"Summary: mean log error; clip B fits.\n\n{TABLE}")
+    code, out, _ = run("export", str(study), "--columns", "note, sigma_f 2", "--rows", "zero,ssa:n=2")
+    assert code == 0
+    lines = [line for line in out.splitlines() if line.endswith(r"\\")]
+    assert lines == [
+        r"rule & note & {$\sigma_f = 2$} \\",
+        r"reference:zero &  & -8.5 \\",
+        r"\texttt{ssa:n=2} & 50 \% \& more & 0.18 \\",
+    ]
+    assert out.startswith("% Summary: mean log error\n")
+    for words, why in ((["--columns", "sigma_f 9"], "No column of the table is called 'sigma_f 9'"),
+                       (["--rows", "zer"], "No row of the table is called 'zer'. Did you mean 'zero'?")):  # fmt: skip
+        code, _, err = run("export", str(study), *words)
+        assert (code, why in err) == (2, True), err

@@ -39,7 +39,7 @@ def test_after_a_sweep_the_same_is_compared(run, tmp_path):
     assert words[:2] == ["icl-lab", "compare"]
     assert words.count("--set") == len(SMALL) // 2
     assert words[words.index("--results") + 1] == str(tmp_path / "results")
-    assert [words[n + 1] for n, word in enumerate(words) if word == "--attn"] == ["ssa", "softmax"]
+    assert [words[n + 1] for n, word in enumerate(words) if word == "--attn"] == ["ssa softmax"]
     assert "--force" not in out
     code, out, _ = run(*words[1:-2] if words[-2] == "--results" else words[1:])
     assert code == 0
@@ -53,7 +53,7 @@ def test_rules_without_the_baseline_are_compared_with_the_first(run):
     code, out, _ = run("sweep", "--attn", "ssa", "--attn", "ssmax", *SWEEP)
     assert code == 0
     (line,) = following(out)
-    assert "--attn ssa --attn ssmax" in line
+    assert "--attn 'ssa ssmax'" in line
     assert "--baseline ssa" in line
 
 

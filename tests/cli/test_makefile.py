@@ -61,6 +61,7 @@ def test_a_name_is_an_option_or_what_is_trained(make, tmp_path, code):
     text = "1,2" + code.format(tmp_path / "ran")
     assert make("experiment", f"NAME={text}") == ["-m", "icl_lab", "experiment", text]
     assert make("compare", f"NAME={text}") == ["-m", "icl_lab", "compare", "--name", text]
+    assert make("sweep", f"NAME={text}")[-2:] == ["--name", text]  # which says that it takes none
     assert not (tmp_path / "ran").exists()
 
 

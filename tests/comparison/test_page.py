@@ -1,12 +1,14 @@
 """The page of a comparison says what the grids say, stands alone, and contradicts neither itself nor its pictures."""
 
 import base64
+import math
 import re
 from dataclasses import replace
 from html import unescape
 from urllib.parse import unquote
 
 import pytest
+import scipy.stats
 
 from icl_lab import normalizers
 from icl_lab.comparison import page
@@ -14,6 +16,7 @@ from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
 from icl_lab.comparison.page.words import contrasts
+from icl_lab.comparison.study import compare
 from tests.comparison.made import SPEC, facts, study, times
 
 BETTER = {"softmax": times(1.0), "ssa": times(0.1, 0.001), "lssa": times(0.9, 0.05)}
@@ -105,6 +108,24 @@ def test_the_finding_names_what_differs_and_what_does_not(better):
     assert "less" not in worse
     same = page.finding(study({"softmax": times(1.0), "ssa": times(1.0, 0.3)}))
     assert "no normalizer differs clearly." in same
+
+
+def test_training_conditions_are_a_second_declared_summary():
+    """By hand: p of a paired t test of log errors, not corrected for one normalizer, whatever cells stand beside it."""
+    here = {0: 0.70, 1: 0.78, 2: 0.62}
+    some = study(
+        {"softmax": times(1.0), "ssa": lambda s, k: (here[k] * (1 + 0.1 * k) if s == 1 else 1.0 + 0.3 * k) * s * s}
+    )
+    p = float(scipy.stats.ttest_1samp([math.log(each) for each in here.values()], 0.0).pvalue)
+    assert 0.05 / some.family.size < p < 0.05
+    mean = math.exp(sum(map(math.log, here.values())) / 3)
+    said = page.finding(some)
+    assert f". In training conditions: ssa ({mean:.3f} [" in said
+    assert f"], p {p:.2g}) errs less." in said
+    assert "by the mean log error over sigma_f 2 to 10: no normalizer differs clearly" in said
+    assert some.effects("ssa")[1.0, 1.0][1]  # the map does not hatch it
+    rows = [row for row in compare(some) if (row.get("sigma_x"), row.get("sigma_f")) == (1, 1)]
+    assert [(row["family"], row["p_holm"]) for row in rows] == [(1, pytest.approx(p))]
 
 
 @pytest.mark.slow

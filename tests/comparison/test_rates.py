@@ -139,7 +139,7 @@ def test_own_rates_without_a_curve_name_the_command(tmp_path):
     said, command = str(refused.value).split("; make it: icl-lab ")
     assert said == "ssa, softmax on linear at nano: no stored learning-rate curve with a best between two worse rates"
     assert command == (
-        f"rates --task linear --attn ssa --attn softmax --preset nano --set train.steps=9 --results {tmp_path}"
+        f"rates --task linear --attn 'ssa softmax' --preset nano --set train.steps=9 --results {tmp_path}"
     )
 
 

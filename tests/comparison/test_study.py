@@ -14,6 +14,7 @@ from icl_lab.comparison import page
 from icl_lab.comparison.clip import clip_model, clip_targets
 from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.page import tables, words
+from icl_lab.comparison.statistics import holm
 from icl_lab.comparison.study import PairedGrids, compare, tidy
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.spec import resolve
@@ -84,8 +85,10 @@ def test_prompt_variance_widens_an_interval_and_moves_nothing():
         assert a["p_widened"] == pytest.approx(a["p_t"])
         assert b["p_widened"] > a["p_widened"]
         assert b["low"] < a["low"] < a["high"] < b["high"]
-    first = min(wide[:-1], key=lambda row: row["p_widened"])
-    assert first["p_holm"] == pytest.approx(min(1, 5 * first["p_widened"]))  # what is corrected is the widened p
+    home, *others, _ = wide  # training conditions are declared, and so a family of their own
+    assert (home["sigma_f"], home["p_holm"]) == (1, home["p_widened"])
+    corrected = holm([row["p_widened"] for row in wide[:-1]])  # what is corrected is the widened p, over all five cells
+    assert [row["p_holm"] for row in others] == pytest.approx(corrected[1:].tolist())
     # The summary is the mean log error over sigma_f: five cells with noise of their own average it out.
     spread = [row["high"] - row["low"] for row in wide]
     assert alone[-1]["metric"] == wide[-1]["metric"] == "summary"
@@ -163,13 +166,17 @@ def noisy(factor, noise):
 
 
 def test_p_is_corrected_over_cells_and_over_summaries():
-    """Three normalizers in five cells are 15 comparisons, their summaries three."""
+    """Three normalizers in five cells are 15 comparisons, their summaries three, training conditions three."""
     made = study({"softmax": square, "ssa": noisy(0.5, 0.01), "ssmax": noisy(0.9, 0.02), "lssa": noisy(1.0, 0.3)})
     rows = compare(made)
     cells, sums = ([row for row in rows if (row["metric"] == "summary") == which] for which in (False, True))
-    assert (len(cells), len(sums)) == (15, 3)
-    for family in (cells, sums):
-        assert {row["family"] for row in family} == {len(family)}
+    homes = [row for row in cells if row["sigma_f"] == 1]
+    assert (len(cells), len(sums), len(homes)) == (15, 3, 3)
+    assert {row["family"] for row in cells if row["sigma_f"] != 1} == {15}
+    all_cells = [row | {"p_holm": made.family.corrected(row["attn"], cell)} for row in cells
+                 for cell in made.cells() if cell["sigma_f"] == row["sigma_f"]]  # fmt: skip
+    for family in (all_cells, sums, homes):
+        assert family is all_cells or {row["family"] for row in family} == {3}
         ranked = sorted(family, key=lambda row: row["p_widened"])
         assert ranked[0]["p_holm"] == pytest.approx(len(family) * ranked[0]["p_widened"])
         assert ranked[1]["p_holm"] == pytest.approx((len(family) - 1) * ranked[1]["p_widened"])
@@ -177,9 +184,10 @@ def test_p_is_corrected_over_cells_and_over_summaries():
     clear = {(row["attn"], row["sigma_f"]): row["p_holm"] < 0.05 for row in cells}
     for rule in ("ssa", "ssmax", "lssa"):
         assert [sure for _, sure in made.effects(rule).values()] == [clear[rule, s] for s in SIGMAS]
-    # By itself the first cell of ssmax is clear, as one of 15 it is not.
+    # By itself the first cell of ssmax is clear, as one of 15 it is not, and as one of three it is.
     assert made.versus("ssmax", "softmax", made.cells()[0]).clear
-    assert not clear["ssmax", 1.0]
+    assert not made.family.marked("ssmax", made.cells()[0])
+    assert clear["ssmax", 1.0]
     assert clear["ssa", 1.0]
 
 

@@ -1,10 +1,12 @@
 """Many runs from one command: announced in total, none lost because another failed, and taken up where they stood."""
 
+import errno
 import math
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -15,7 +17,7 @@ from icl_lab.analyses import frame
 from icl_lab.base.errors import BadValue, RunFailed, Stopped
 from icl_lab.cli.runs import listing
 from icl_lab.execute import complete as launching
-from icl_lab.execute.announce import Clock, announce, announce_all, tell_engine
+from icl_lab.execute.announce import Clock, announce, announce_all, count_words, tell_engine
 from icl_lab.execute.complete import complete
 from icl_lab.execute.parallel import trainings_first
 from icl_lab.execute.reporter import Silent
@@ -164,7 +166,8 @@ def test_several_runs_are_announced_in_total(tiny, lab, second_each):
     announce_all(runs[:1], Clock(lab.device), lab.say)
     assert said == []
     announce_all([runs[0], runs[0]], Clock(lab.device), lab.say)
-    assert said == ["trains nothing: 1 model (1 finished here)"]
+    assert said == []
+    assert count_words(runs[:1], Clock(lab.device)) == "trains nothing: 1 model (1 finished here)"
 
 
 def test_a_test_with_another_rule_is_no_further_training(tiny, lab, second_each):
@@ -498,3 +501,17 @@ def test_a_model_that_was_killed_before_it_was_drawn_is_drawn(tiny, lab):
     curve.write_bytes(b"kept")
     complete([run], lab, Where(), tested=False)
     assert curve.read_bytes() == b"kept"
+
+
+@pytest.mark.slow
+def test_finished_runs_in_a_read_only_folder_are_read(tiny, lab, monkeypatch):
+    """There Linux refuses to remove even what does not exist."""
+    runs = [lab.store.run(tiny(), seed) for seed in (0, 1)]
+    for run in runs:
+        sweep(run.spec, run.seed, lab)
+
+    def refused(path, missing_ok=False):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    assert launching.complete(runs, lab, Where(progress=False))

@@ -103,6 +103,34 @@ def test_a_grid_that_cannot_be_is_refused_in_one_line(where, tmp_path, grid, mor
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_option_of_a_normalizer_is_a_field_of_a_grid(where, tmp_path):
+    """Softmax takes no n: it is one run, the same beside each."""
+    asked = {**SMALL, "attn.n": [1.5, 2, 4]}
+    table = icl.grid("linear", ["softmax", "ssa:b=2"], "smoke", asked, baseline="softmax", where=where)
+    assert table[["attn.n", "attn"]].to_numpy().tolist() == [
+        [n, attn] for n in ("1.5", "2", "4") for attn in ("softmax", "ssa:b=2")
+    ]
+    for n, each in table[table["attn"] == "ssa:b=2"].set_index("attn.n")["error"].items():
+        run = icl.sweep("linear", f"ssa:n={n},b=2", "smoke", SMALL, where=where)
+        assert each == run.grid.where(attn=run.attn, metric="mse-code", sigma_f=1.0).frame["value"].iloc[0]
+    assert len({tuple(each) for each in table[table["attn"] == "softmax"]["errors"]}) == 1
+    assert len(list((tmp_path / "runs").glob("linear/*/*/seed-0"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("attns", "settings", "grid", "why"),
+    [
+        (["softmax"], [], {"attn.n": ["1.5", "2"]}, "none of softmax takes an option 'n'"),
+        (["ssa", "ssa:n=3"], [], {"attn.n": ["1.5", "2"]}, "two of ssa, ssa:n=3 are one normalizer"),
+        (["ssa"], ["attn.n=2"], {}, "say --attn ssa:n=VALUE, or --grid attn.n=VALUE,VALUE"),
+        (["ssa:n=1"], [], {"train.rate": ["0.1", "0.2"]}, r"Its option learn \(yes or no or n, b\) says what is"),
+    ],
+)
+def test_an_option_that_cannot_be_given_is_refused_with_the_form_that_can(where, attns, settings, grid, why):
+    with pytest.raises(LabError, match=why), where.session() as lab:
+        grids.measure(RunPlan("linear", attns, "smoke", [*SET, *settings], grid=grid), lab, where)
+
+
 def test_lists_in_settings_are_for_grids():
     with pytest.raises(LabError, match=r"train\.rate has several values; icl\.grid"):
         icl.sweep("linear", "ssa", "smoke", {"train.rate": [0.1, 0.2]})

@@ -51,7 +51,7 @@ def _curve(spec, runs, best):
 
 
 def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
-    with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn softmax --attn ssa --preset smoke"):
+    with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn 'softmax ssa' --preset smoke"):
         icl.compare("linear", ["softmax", "ssa"], "smoke", {**SMALL, "rates": "own"}, where=where)
     assert not (tmp_path / "runs").exists()
 
@@ -69,6 +69,7 @@ def test_a_comparison_cannot_reach_the_seeds_of_tuning(where):
         ({"factors": [1, 2, 512]}, "is a power of 2 from 1/256 to 256, got 512"),
         ({"widths": [33]}, "heads"),
         ({"settings": ["train.rat=1"]}, "train.rat"),
+        ({"settings": ["model.width=32"], "widths": [8, 16]}, "model.width is both set and among the widths"),
     ],
 )
 def test_bad_plans_are_refused(fields, why):

@@ -204,3 +204,9 @@ def test_without_transformers_one_line_says_what_to_install(folders, run, monkey
     code, _, err = run("lm", str(folders["llama"]), "--attn", "softmax", "--results", str(tmp_path))
     assert code == 2
     assert err == "icl-lab: language models are read by transformers: pip install 'icl_lab[hf]'.\n"
+
+
+def test_the_folder_of_a_model_is_looked_for_before_a_package(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    code, _, err = run("lm", "nowhere", "--attn", "softmax")
+    assert (code, "There is no model 'nowhere' here" in err) == (2, True)

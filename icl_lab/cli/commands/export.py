@@ -1,5 +1,6 @@
 """Commands that write tables, models and data sets for elsewhere."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -32,18 +33,28 @@ CELLS = ("parquet", "csv")  # a million rows are read by no person
 )
 @click.option("--table", "name", default="", help="Which one, e.g. comparison.  [default: what the command printed]")
 @click.option("--number", default=1, show_default=True, type=click.IntRange(1, 1000), help="Of several printed ones.")
+@click.option("--columns", default="", metavar="A,B", help="Only these, e.g. 'sigma_f 1,sigma_f 10', and the first.")
+@click.option("--rows", default="", metavar="A,B", help="Only these, by what stands in the first column.")
 @click.option("--out", "target", type=NewFile(), help="Write there, not to standard output.")
 @evidence_option
 @read_option
 @gathered
 def export(
-    place: Path | None, everything: bool, kind: str | None, name: str, number: int, target: Path | None, where: Where
+    place: Path | None,
+    everything: bool,
+    kind: str | None,
+    name: str,
+    number: int,
+    columns: str,
+    rows: str,
+    target: Path | None,
+    where: Where,
 ) -> None:
     """Write a table as LaTeX, Markdown, CSV or Parquet.
 
     PLACE is the folder of a study or of a run, or a CSV file; with --all it is every run there is.
     """
-    if everything is (place is not None) or (everything and name):
+    if everything is (place is not None) or (everything and (name or columns or rows)):
         raise click.UsageError("Name one PLACE, or give --all, which is one table.")
     kind = kind or ("parquet" if everything else "latex")
     if everything and kind not in CELLS:
@@ -64,7 +75,12 @@ def export(
     found = tables.read(there[chosen])
     if number > len(found):
         raise BadValue(f"{there[chosen]} holds {len(found)} tables, there is no number {number}.")
-    _written(tables.encode(found[number - 1], kind), target)
+    asked = [[word.strip() for word in text.split(",") if word.strip()] for text in (columns, rows)]
+    data = tables.encode(tables.chosen(found[number - 1], *asked), kind)
+    if kind == "latex" and there[chosen].name == tables.PRINTED:  # what the column of that name is
+        notes = re.findall(r"^Summary: [^;.]*", there[chosen].read_text(encoding="utf-8"), re.MULTILINE)
+        data = "".join(f"% {note}\n" for note in notes[:1]).encode() + data
+    _written(data, target)
 
 
 def _written(data: bytes, target: Path | None) -> None:

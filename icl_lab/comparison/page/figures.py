@@ -196,7 +196,7 @@ def _effects(study: PairedGrids) -> Picture:
     return Picture(
         "Effects over both axes",
         f"Against {study.baseline}: blue is better, red worse. Hatched: p, corrected over {study.family.size:,} "
-        "comparisons, is not below 0.05"
+        f"comparisons (in training conditions over {study.homes.size}), is not below 0.05"
         + (" (of one seed: p over its prompts, where their errors are kept)" if study.seeds == 1 else "")
         + f". The colours reach at least to {least}, so that effects of no account stay faint.",
         lambda width: maps.effects(

@@ -59,17 +59,22 @@ def to_ratio(effect: float) -> float:
     return math.inf if effect > LARGEST else math.exp(effect)
 
 
-def contrasts(study: PairedGrids) -> list[Contrast]:
+def contrasts(study: PairedGrids, *, home: bool = False) -> list[Contrast]:
     """Every normalizer against the baseline by the declared summary, or in the last cell where there is none.
 
-    p is corrected over the summaries of all normalizers (``PairedGrids.overalls``), that of a cell over all cells too.
+    ``home``: in the cell of training instead, the second number that is declared before anything is trained; none where
+    it was not tested. p is corrected over the normalizers (``PairedGrids.family_of``), that of another cell over all
+    cells too.
     """
+    if home and study.home is None:
+        return []
     ratio, last = study.scale == "log-ratio", study.line(along(study))[-1]
     margin = MARGIN[study.scale]
     found = []
     unlearned = {rule for rule in study.others if study.not_learned.keys() & {rule, study.baseline}}
     for rule in study.others:
-        family, cell = (study.overalls, {}) if study.overalls.effect(rule, {}) else (study.family, last)
+        cell = study.home if home and study.home else {} if study.overalls.effect(rule, {}) else last
+        family = study.family_of(cell)
         p = math.nan if rule in unlearned else family.corrected(rule, cell)
         found.append((rule, family.effects[place(rule, cell)], p))
 
@@ -92,7 +97,10 @@ def contrasts(study: PairedGrids) -> list[Contrast]:
 
 
 def finding(study: PairedGrids) -> str:
-    """Say in a sentence or two which normalizers differ from the baseline by the declared summary, and which way."""
+    """Say which normalizers differ from the baseline by the declared summary, and in training conditions.
+
+    The one place in which this is said: of the terminal, of pages, and of ``Study.verdict``.
+    """
     every = [each for each in contrasts(study) if each.learned]
     if not every:
         return f"Nothing is compared with {study.baseline}.{_not_learned(study)}"
@@ -105,6 +113,19 @@ def finding(study: PairedGrids) -> str:
         outcome = outcome if less else f"no normalizer errs less than {study.baseline}."
         this_one = f"In this one, by {what}, {outcome}{_not_learned(study)}"
         return f"One training seed decides nothing about a normalizer. {this_one}"
+    number = "ratio of errors" if study.scale == "log-ratio" else "difference in error"
+    number += " with its 95 % interval"
+    said = f"Against {study.baseline} ({number}, below {none:g} is better), over {study.seeds} seeds, by {what}: "
+    said += _outcome(every, study, compared(study))
+    near = [each for each in contrasts(study, home=True) if each.learned]
+    if near and (study.summarised or study.home != study.line(along(study))[-1]):
+        said += f". In training conditions: {_outcome(near, study, study.family_of(study.home or {}).size)}"
+    return f"{said}.{_not_learned(study)}"
+
+
+def _outcome(every: Sequence[Contrast], study: PairedGrids, family: int) -> str:
+    """Which normalizers err less, more, or alike by one number, and how many are inconclusive."""
+    none = 1.0 if study.scale == "log-ratio" else 0.0
     sure = [each for each in every if each.marked]
     alike = [each for each in every if each.alike and not each.marked]
     unsure = [each for each in every if each.clear and each not in sure and each not in alike]
@@ -115,14 +136,10 @@ def finding(study: PairedGrids) -> str:
     ):
         if found:
             text.append(f"{listed([f'{c.rule} ({c.words})' for c in found])} err{'s' * (len(found) == 1)} {word}")
-    seeds = f"over {study.seeds} seeds, by {what}"
-    number = "ratio of errors" if study.scale == "log-ratio" else "difference in error"
-    number += " with its 95 % interval"
-    said = f"Against {study.baseline} ({number}, below {none:g} is better), {seeds}: "
-    said += "; ".join(text) if text else "no normalizer differs clearly"
+    said = "; ".join(text) if text else "no normalizer differs clearly"
     if unsure:
         named = [f"{c.rule} errs {'less' if c.middle < none else 'more'} ({c.words})" for c in unsure]
-        said += f". Only by its interval, not once p is corrected for {compared(study)} comparisons: {listed(named)}"
+        said += f". Only by its interval, not once p is corrected for {family} comparisons: {listed(named)}"
     if alike:
         named = [f"{c.rule} ({c.words})" for c in alike]
         said += f". No difference beyond {margin_words(study.scale)}: {listed(named)}"
@@ -130,7 +147,7 @@ def finding(study: PairedGrids) -> str:
     if draws and draws < len(every):
         rest = "The other one" if draws == 1 else f"The other {draws}"
         said += f". {rest} against {study.baseline}: inconclusive"
-    return f"{said}.{_not_learned(study)}"
+    return said
 
 
 def _not_learned(study: PairedGrids) -> str:
@@ -150,7 +167,7 @@ def correction(study: PairedGrids) -> str:
     if not cells:
         return "No p values: one seed without the errors of its prompts."
     said = f"p values are corrected (Holm) over all {cells:,} comparisons with {study.baseline}"
-    return f"{said}, and over {rules} for the summaries." if rules else f"{said}."
+    return f"{said}, and over {rules} for the summaries and in training conditions." if rules else f"{said}."
 
 
 def probability(p: float) -> str:

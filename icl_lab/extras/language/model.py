@@ -99,6 +99,9 @@ def read(place: str, device: torch.device) -> LanguageModel:
 
     Raises ``BadValue`` where there is none, it is not a causal model, or weights or the tokenizer are missing.
     """
+    disk = OnDisk(Path(place))
+    if not disk.exists:
+        raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
     try:
         import transformers
 
@@ -106,9 +109,6 @@ def read(place: str, device: torch.device) -> LanguageModel:
     except ImportError:
         raise BadValue("language models are read by transformers: pip install 'icl_lab[hf]'.") from None
 
-    disk = OnDisk(Path(place))
-    if not disk.exists:
-        raise BadValue(f"There is no model '{place}' here; name {MADE_BY}.")
     config = {} if disk.packed else folder.stored_config(disk.place / "config.json", "a model")
     silence: Any = transformers.utils.logging
     silence.set_verbosity_error()
