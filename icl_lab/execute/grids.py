@@ -67,8 +67,8 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested
     rows = [
         {**cell, **row} for cell, found in cells for row in _rows(found, baseline if baseline else names[0], tested)
     ]
-    trained = [run.training for runs in groups.values() for run in runs]
-    chosen = best(rows) if len(set(trained)) == len(trained) else {}
+    trained = {frozenset(run.training for runs in at.values() for run in runs) for _, at in cells}
+    chosen = best(rows) if len(trained) == len(cells) else {}
     metric = tasks.build(plan.task).metric_label(tasks.build(plan.task).headline) if tested else "training loss"
     text = _text(plan, rows, chosen, metric, baseline, lab.command)
     lab.show(text)

@@ -113,14 +113,14 @@ class RunPlan:
         return [store.run(spec, seed, rule) for spec in specs.values() for seed in self.seeds for rule in tests]
 
     def by_cell(self, store: Store) -> list[tuple[dict[str, str], list[Run]]]:
-        """Return each combination of the grid with its runs; raises ``BadValue`` where two have a run in common."""
-        found, of = [(cell, self.at(cell).runs(store)) for cell in self.cells], dict[str, dict[str, str]]()
-        for cell, runs in found:
-            for run in runs:
-                if (other := of.setdefault(str(run.place), cell)) is not cell:
-                    twice = " and ".join(", ".join(map("=".join, each.items())) for each in (other, cell))
-                    raise BadValue(f"--grid: {twice} are one specification; each value is named once.")
-        return found
+        """Return each combination of the grid with its runs; raises ``BadValue`` where two have the same runs."""
+        runs_of = [(cell, self.at(cell).runs(store)) for cell in self.cells]
+        first = dict[frozenset[str], dict[str, str]]()
+        for cell, runs in runs_of:
+            if (other := first.setdefault(frozenset(str(run.place) for run in runs), cell)) is not cell:
+                twice = " and ".join(", ".join(map("=".join, each.items())) for each in (other, cell))
+                raise BadValue(f"--grid: {twice} are one specification; each value is named once.")
+        return runs_of
 
     def command(self, verb: str, where: Where, **more: str | bool | Sequence[str]) -> str:
         """Return the command line that does the same."""
