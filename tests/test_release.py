@@ -1,5 +1,6 @@
 """What is released: versions and commits, extras, citations, the changelog."""
 
+import ast
 import importlib.metadata
 import importlib.resources
 import json
@@ -51,6 +52,30 @@ def test_the_papers_of_the_citation_file_are_those_of_parts():
     named = "\n".join(entry.paper for registry in REGISTRIES for entry in registry.entries())
     for reference in CITATION["references"]:
         assert reference["url"].rpartition("/")[2] in named
+
+
+def imported():
+    """Third-party modules that the package imports, as text."""
+    names = set()
+    for path in (ROOT / "icl_lab").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module)
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"icl_lab"}
+
+
+def test_what_is_required_is_what_is_imported():
+    distributions = importlib.metadata.packages_distributions()
+    used = {canonicalize_name(each) for name in imported() for each in distributions.get(name, [name])}
+    core = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]}
+    optional = {name: PROJECT["optional-dependencies"][name] for name in ("hf", "ray", "track", "notebook", "sklearn")}
+    extra = {canonicalize_name(Requirement(each).name) for of in optional.values() for each in of}
+    assert core - used == set()
+    # Brought by a requirement, or taken as a user's own where it is there.
+    brought = {"ipython", "markupsafe", "tokenizers", "huggingface-hub"}
+    assert used - core - extra <= brought | {"wandb", "polars", "peft"}
 
 
 def test_the_changelog_has_the_version():
