@@ -107,7 +107,7 @@ def test_operations(spec: RunSpec) -> float:
     task, test = tasks.build(spec.task), spec.test
     count, lengths = parameters(spec, task), test.lengths[-1:] if task.prefixes else test.lengths
     sets = len(test.shifts()) * (len(task.suites()) if test.draws != "paper" else 1)
-    return sets * test.prompts * sum(_forward(spec, task, count, task.tokens(length)) for length in lengths)
+    return sets * _prompts(spec, task) * sum(_forward(spec, task, count, task.tokens(length)) for length in lengths)
 
 
 def prompts_bytes(spec: RunSpec, prompts: int, length: int, *, whole: bool = True) -> float:
@@ -204,7 +204,8 @@ def test_seconds(spec: RunSpec, device: torch.device) -> float:
     task = tasks.build(spec.task)
     model = spec.untrained(task, 0).to(device).eval()
     lengths = spec.test.lengths
-    few = max(1, min(spec.test.prompts, FEW // task.tokens(lengths[-1]) ** 2))
+    prompts = _prompts(spec, task)
+    few = max(1, min(prompts, FEW // task.tokens(lengths[-1]) ** 2))
     tokens = task.sample(stream(0, "estimate"), few, lengths[-1]).to(device).tokens
 
     def one() -> None:
@@ -213,7 +214,12 @@ def test_seconds(spec: RunSpec, device: torch.device) -> float:
     one()
     passes = 1.0 if task.prefixes and model.prefix_consistent else sum(lengths) / lengths[-1]
     sets = len(spec.test.shifts()) * (len(task.suites()) if spec.test.draws != "paper" else 1)
-    return min(environment.seconds(one, device) for _ in range(2)) * sets * passes * spec.test.prompts / few
+    return min(environment.seconds(one, device) for _ in range(2)) * sets * passes * prompts / few
+
+
+def _prompts(spec: RunSpec, task: Task) -> int:
+    test = spec.test
+    return test.prompts if test.draws != "paper" else len(task.published(test.lengths[0], **test.shifts()[0]).tokens)
 
 
 def examples(spec: TrainSpec, since: int = 0) -> float:

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue
-from icl_lab.claims import experiment, printed, registration
+from icl_lab.claims import experiment, judge, printed, registration
 from icl_lab.claims.finished import Finished
-from icl_lab.claims.schema import PrintedEffect
+from icl_lab.claims.ledger import Finding
+from icl_lab.claims.schema import PrintedEffect, Quantity
+from icl_lab.comparison.verdict import State
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
@@ -110,3 +112,37 @@ def test_blocks_are_commit_and_machine_of_both_sides(table1, tmp_path, monkeypat
     assert finished.blocks(table1.claims[0], [0, 1, 2, 0]) == [0, 1, 2, 0]
     envs[2] = ("b", "")
     assert finished.blocks(table1.claims[0], [0, 1, 2]) == []  # one does not say
+
+
+def test_a_printed_difference_is_a_plain_number(table1):
+    """Shares, as metrics are: of the poster's accuracies at 1,024 tokens, and one that a claim names."""
+    named = replace(table1.claims[0], printed=PrintedEffect(source="the text", difference=0.05))
+    assert printed.effect(table1, named, "difference", "mse-code") == 0.05
+    poster = experiment.load("poster-task3", FILES)
+    rows = {name: published.load("poster_task3_retrieval").where(method=name) for name in ("SSMax", "Softmax")}
+    shares = {
+        name: fmean(row["accuracy"].number for row in found if row["context_length"].number == 1024)
+        for name, found in rows.items()
+    }
+    (left, right), cells = (Quantity("ssmax", {"length": [1024.0]}), Quantity("softmax", {"length": [1024.0]})), None
+    claim = replace(poster.claims[0], left=left, right=right, metric="", printed=cells)
+    found = printed.effect(poster, claim, "difference", "error")
+    assert found == pytest.approx(shares["Softmax"] - shares["SSMax"], abs=1e-3)
+    assert found != 0
+    words = Finding(claim="c", relation="below", state=State.JUDGED, printed=0.05, scale="difference").printed_words
+    assert words == "0.05"
+
+
+@pytest.mark.parametrize(
+    ("early", "seeds", "exploratory"), [([0, 1], [2, 3, 4], False), ([0, 1, 2], [0, 1, 2, 3, 4], True)]
+)
+def test_three_seeds_after_its_registration_judge_a_claim_alone(monkeypatch, early, seeds, exploratory):
+    """Of five: with three new ones the old ones are left out; with two all count, and it is exploratory."""
+    monkeypatch.setattr(
+        judge.quantities,
+        "source",
+        lambda finished, claim, answers, left_out: SimpleNamespace(seeds=[s for s in range(5) if s not in left_out]),
+    )
+    finished = SimpleNamespace(preset="nano", before_registration=lambda claim, seeds: early)
+    evidence, found = judge._evidence(finished, SimpleNamespace(suggested_by={}), None)
+    assert (evidence.seeds, found) == (seeds, exploratory)

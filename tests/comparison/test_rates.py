@@ -173,3 +173,28 @@ def test_the_table_has_the_best_its_bracket_and_each_error():
     assert lines[0] == "| normalizer | best | rate | bracket | error | sensitivity | x1 | x2 | x4 |"
     assert lines[2] == "| ssa | x2 | 0.01 (Muon 0.01) | x1 to x4 | 0.1 | 0.6 | 0.2 | 0.1 | 0.3 |"
     assert lines[3] == "| softmax | none |  | none |  | 1 | 0.1 | 0.2 | inf |"
+
+
+class Tuned:
+    """A store of runs at one and two times the rates, from seeds 0 (a comparison's), 100 and 101."""
+
+    def seeds(self, spec):
+        return [0, 100, 101] if spec.train.rate in (0.0025, 0.005, 0.01) else []
+
+    def run(self, spec, seed):
+        factor, error = spec.train.rate / 0.005, {0: 9.0, 100: 0.1, 101: 0.3}[seed]
+        # Of seed 100 alone half the rates are best, and of seed 0 twice.
+        error *= {0.5: {100: 0.5, 101: 4}, 2: {0: 0.1}}.get(factor, {}).get(seed, 1) * (1 if factor < 2 else 2)
+        frame = SimpleNamespace(frame={"value": torch.tensor([error])})
+        grid = SimpleNamespace(where=lambda **labels: frame)
+        return SimpleNamespace(spec=spec, seed=seed, name="ssa", finished=True, diverged="", grid=lambda: grid)
+
+
+def test_a_stored_curve_is_the_mean_over_all_tuning_seeds_alone(monkeypatch):
+    monkeypatch.setattr(rates, "trivial_error", lambda *of: 1.0)
+    found = rates.stored(SPEC, Tuned())
+    assert {factor: [*map(float, errors)] for factor, errors in found.errors.items()} == {
+        0.5: pytest.approx([0.05, 1.2]), 1: pytest.approx([0.1, 0.3]), 2: pytest.approx([0.2, 0.6]),
+    }  # fmt: skip
+    assert found.best == 1
+    assert [spec.train.rate for spec in rates.own([SPEC], Tuned())] == [0.005]

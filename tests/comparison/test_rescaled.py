@@ -1,6 +1,8 @@
 """The baseline asked with rescaled prompts, as a line beside a comparison."""
 
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +12,7 @@ from icl_lab.comparison.gather import gather
 from icl_lab.comparison.page import tables
 from icl_lab.execute.study import test_rescaled as measure_rescaled
 from icl_lab.runs.evidence.archive import Archive, ArchivedRun
+from tests.comparison.made import grid
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -75,3 +78,17 @@ def test_an_archived_run_is_not_its_rescaled_test(lab, tiny, tmp_path):
     (run,) = runs_of(lab, tiny, "softmax", seeds=1)
     (other,) = rescaled.runs_of([replace(run, copy=ArchivedRun(Archive(tmp_path), run.key))])
     assert other.copy.key == other.key != run.key
+
+
+@pytest.mark.parametrize(("errors", "wanted"), [([0.1, 0.3], 0.2), ([0.1, math.nan], math.nan)])
+def test_the_standard_error_of_the_line_is_the_mean_over_seeds(monkeypatch, errors, wanted):
+    """The seeds share their prompts, so that errors do not cancel; where one has none the mean has none."""
+    grids = [grid("softmax", lambda sigma, seed: 1.0 + seed, seed) for seed in range(2)]
+    for made, error in zip(grids, errors, strict=True):
+        made.frame["stderr"] = error
+    spec = SimpleNamespace(test=SimpleNamespace(rescale="labels"))
+    runs = [SimpleNamespace(finished=True, spec=spec, measured=lambda made=made: (made, None)) for made in grids]
+    monkeypatch.setattr(rescaled, "runs_of", lambda runs: runs)
+    (line,) = rescaled.tested(runs).values()
+    assert set(line.frame["value"]) == {1.5}
+    assert line.frame["stderr"].tolist() == pytest.approx([wanted] * len(line.frame), nan_ok=True)

@@ -3,6 +3,7 @@
 import csv
 import math
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +67,16 @@ def test_the_best_is_the_least_finite_mean_of_each_normalizer():
         {"attn": "ssa", "rate": "1", "errors": [math.inf]},
     ]
     assert grids.best(rows) == {"softmax": rows[0]}
+    rows.append({"attn": "softmax", "rate": "8", "errors": [0.1, 0.1]})
+    assert grids.best(rows) == {"softmax": rows[4]}
+
+
+def test_a_grid_of_trainings_is_ranked_by_their_last_losses():
+    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 0.5}]
+    run = SimpleNamespace(name="ssa", diverged="", history=lambda: rows)
+    lost = SimpleNamespace(name="ssa", diverged="at step 2", history=lambda: rows)
+    (row,) = grids._rows({"ssa": [run, lost]}, "ssa", tested=False)
+    assert row["errors"] == [0.5, math.inf]
 
 
 @pytest.mark.parametrize(("grid", "sigmas", "marked", "empty"), [

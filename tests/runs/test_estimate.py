@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from icl_lab import tasks
 from icl_lab.base.errors import Stopped
 from icl_lab.pipeline import trained
 from icl_lab.runs import estimate
@@ -74,3 +75,17 @@ def test_the_estimate_of_a_test_counts_prompts_and_passes(monkeypatch):
     assert seconds() == 6 * 64
     monkeypatch.setattr(estimate, "FEW", 10**9)  # no more prompts than the test has
     assert seconds() == 6
+
+
+@pytest.mark.parametrize(("task", "prompts", "ours"), [("linear", 6400, 1), ("every", 64, 2)])
+def test_the_estimate_of_a_published_test_counts_its_own_prompts(monkeypatch, task, prompts, ours):
+    """100 functions on 64 prompts of linear; of a quantifier the published set alone, without a balanced one."""
+    monkeypatch.setattr(estimate.environment, "seconds", lambda one, device: (one(), 1.0)[1])
+    monkeypatch.setattr(estimate, "FEW", 1)  # a second a prompt
+    cells = ["test.prompts=32", *(f"test.axes.{axis}=1" for axis in tasks.build(task).training)]
+    cells += [f"test.axes.{[*tasks.build(task).training][-1]}=1,2,4", "test.axes.length=40"]
+    published, drawn = (resolve(task, "softmax", "smoke", cells, draws) for draws in ("paper", "ours"))
+    seconds = [estimate.test_seconds(spec, torch.device("cpu")) for spec in (published, drawn)]
+    assert seconds == [3 * prompts, 3 * 32 * ours]
+    ratio = estimate.test_operations(published) / estimate.test_operations(drawn)
+    assert ratio == pytest.approx(prompts / (32 * ours))

@@ -1,6 +1,7 @@
 """A finished run in words: what several seeds have in common, and whether anything was learned."""
 
 import math
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -126,3 +127,9 @@ def test_marks_of_another_test_set_are_not_those_of_the_headline(choice, mark):
         rows = [{"attn": "ssa", **axes, "metric": each, "value": 0.5} for each in (task.headline, metric)]
         found = summary.lost(Grid.of(rows, list(axes), **who), task, axes)
         assert found == ({(1.0, 10.0)} if metric == mark else set()), metric
+
+
+def test_the_trivial_error_is_that_of_the_best_that_reads_no_example(monkeypatch):
+    errors = {"ssa": 0.1, "reference:zero": 2.0, "reference:mean": 1.5, "reference:bayes": 0.01}
+    monkeypatch.setattr(summary, "errors_in_distribution", lambda *of: errors)
+    assert summary.trivial_error(None, SimpleNamespace(trivial=("zero", "mean")), None) == 1.5
