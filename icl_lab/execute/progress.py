@@ -84,7 +84,8 @@ def say(text: str) -> None:
 
 def above_bars() -> AbstractContextManager[None]:
     """Clear the bars while standard output is written; they are drawn again below."""
-    return tqdm.external_write_mode()
+    mode: AbstractContextManager[None] = tqdm.external_write_mode()
+    return mode
 
 
 def counted(items: Sequence[Item], stage: str, tick: Tick | None = None) -> Iterator[Item]:

@@ -82,6 +82,8 @@ def _references(
         if known and (not log or max(known) > floor):
             ends[name] = known[-1]
             dots = "" if len(known) == len(line) else "."  # a value without neighbours is no line
+            # On a logarithmic axis a line from 0 would be a vertical one at the next place.
+            line = [math.nan if log and value <= 0 else value for value in line]
             axes.plot(where, line, color=REFERENCE, linewidth=1, linestyle=(0, (4, 2)), marker=dots, zorder=1)
     if log:
         axes.set(yscale="log", ylim=(floor, None))

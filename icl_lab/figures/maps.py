@@ -133,6 +133,8 @@ def effects(
             if not clear[y, x]:
                 outline(axes, y, x, hatch="////", edgecolor="0.35", linewidth=0, alpha=0.35)
     bar = _bar(figure, panels, image, label)
+    if any(not clear for table in tables.values() for _, clear in table.values()):
+        bar.set_label(f"{label}; hatched: not clear, p not below 0.05")  # a picture is shown without its caption too
     if ratio:
         bar.set_ticks(_ratios(reach), labels=[f"{2**power:.3g}" for power in _ratios(reach)])
     return figure

@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.colors import LogNorm
+from matplotlib.text import Text
 from PIL import Image
 
 from icl_lab.base.grid import Grid
 from icl_lab.figures import bounds
-from icl_lab.figures.base import encode, pixels, short
+from icl_lab.figures.base import REFERENCE, encode, pixels, short
 from icl_lab.figures.league import matrix
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
@@ -239,3 +240,25 @@ def test_the_law_of_the_bound_shows_each_model_and_kind_once():
     alone = bounds.law(dots[:2], title="law", marks={"narrow": "o"})
     assert len(alone.axes) == 1
     assert [text.get_text() for text in alone.legends[0].get_texts()] == ["softmax", "ssa"]
+
+
+def test_a_reference_that_is_0_somewhere_begins_where_it_is_above():
+    """By hand: on a logarithmic axis no line has a point at or below 0, from which it would fall vertically."""
+    figure = rivals(
+        [1, 2, 3],
+        {"softmax": [[1.0], [2.0], [3.0]]},
+        {"floor": [0.0, 0.5, 1.0]},
+        axis="x",
+        title="",
+        label="y",
+        log=True,
+    )
+    (drawn,) = (line for line in figure.axes[0].lines if line.get_color() == REFERENCE)
+    assert [math.isnan(y) for y in drawn.get_ydata()] == [True, False, False]
+
+
+@pytest.mark.parametrize(("clear", "said"), [(True, False), (False, True)])
+def test_a_map_of_effects_says_what_hatching_means(clear, said):
+    figure = effects({"ssa": {(1.0, 1.0): (0.5, True), (1.0, 2.0): (0.1, clear)}}, "x", "y", label="ratio")
+    words = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert ("hatched: not clear" in words) == said

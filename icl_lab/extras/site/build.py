@@ -126,7 +126,6 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         here="findings.html",
         claims=stock.claims,
         verdicts=sorted({each.badge for each in stock.claims.all}),
-        tally=ledger.tally,
         **common,
     )
     site["overlay.html"] = pages.render("overlay.html", root="", here="overlay.html", **common)

@@ -30,6 +30,7 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 BADGES = {"yes": "as claimed", "no": "against", "same": "no difference", "open": "open"}
+NOT_JUDGED = "not judged"
 FEW = 12  # claims that the first page shows where none of the headline ones was tested
 
 
@@ -193,19 +194,30 @@ class Claims:
     explained: str = field(default=ledger.EXPLAINED, repr=False)
 
     @property
-    def tally(self) -> str:
-        """Count of the verdicts over all scales, those of theory apart."""
-        empirical = [each.found for each in self.all if not each.found.theory]
-        theory = len(self.all) - len(empirical)
-        return f"Over all scales {ledger.tally(empirical)}" + f". Beside them {theory} of theory" * bool(theory)
+    def verdicts(self) -> tuple[list[str], list[tuple[str, list[int]]]]:
+        """Count of verdicts over all scales: the words, and a row of counts for each paper."""
+        words = [*BADGES.values(), NOT_JUDGED]
+        rows = list[tuple[str, list[int]]]()
+        for paper, entries in self.by("paper").items():
+            told = [each.badge if each.found.judged else NOT_JUDGED for each in entries]
+            rows.append((paper, [told.count(word) for word in words]))
+        return words, rows
 
     def by(self, what: str) -> dict[str, list[ClaimEntry]]:
-        """Return the claims by their ``experiment``, or by the ``paper`` that makes them, in the order of PAPERS."""
+        """Return the claims by their ``experiment``, or by the ``paper`` that makes them, in the order of PAPERS.
+
+        Of a paper those that README shows come first, and small scales last.
+        """
         found: dict[str, list[ClaimEntry]] = {title: [] for title in ledger.TITLES.values()} if what == "paper" else {}
-        for each in self.all:
+        for each in sorted(self.all, key=_interest) if what == "paper" else self.all:
             name = ledger.TITLES[ledger.paper_of(each.made.paper)] if what == "paper" else each.found.experiment
             found.setdefault(name, []).append(each)
         return {name: entries for name, entries in found.items() if entries}
+
+
+def _interest(entry: ClaimEntry) -> tuple[int, bool]:
+    key = entry.found.experiment, entry.found.claim
+    return headlines.HEADLINES.index(key) if key in headlines.HEADLINES else len(headlines.HEADLINES), entry.found.small
 
 
 class _Read(Finished):
