@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from icl_lab.base.errors import BadValue, LabError, Stopped
-from icl_lab.runs import environment, estimate, presets, reuse
+from icl_lab.runs import environment, estimate, presets, provenance, reuse
 from icl_lab.runs.command import repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -127,11 +127,10 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
 
 
 def changes(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each version of a part that stored runs were made with, and that is another one now."""
+    """Return a line for each thing that stored runs were made with, and that is another one now (``provenance``)."""
     found = dict[str, list[Path]]()
-    for run in {run.folder: run for run in runs}.values():
-        for version in environment.changed_parts(run.spec, run.folder):
-            found.setdefault(version, []).append(run.folder)
+    for run, difference in provenance.changed(runs):
+        found.setdefault(difference.words, []).append(run.place)
     lines = []
     for version, folders in found.items():
         others, them = (f" and {len(folders) - 1} more were", "them") if len(folders) > 1 else (" was", "it")
@@ -140,15 +139,11 @@ def changes(runs: Sequence[Run]) -> list[str]:
 
 
 def changed(run: Run, results: Path) -> list[str]:
-    """Return a line where a stored run was made with other versions of its parts, with the command that repeats it.
-
-    Runs of the evidence, which names their commits, are not compared.
-    """
-    versions = [] if run.copied else list(environment.changed_parts(run.spec, run.folder))
-    if not versions:
+    """Return a line where a stored run was made with other code or versions, with the command that repeats it."""
+    if not (found := provenance.of(run)):
         return []
     anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(force=True)"
-    return [f"{run.folder} was made with {' and '.join(versions)}; {anew}."]
+    return [f"{run.folder} was made with {' and '.join(each.words for each in found.differences)}; {anew}."]
 
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:

@@ -30,7 +30,7 @@ from icl_lab.execute.draw import draw
 from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
-from icl_lab.runs import environment, estimate
+from icl_lab.runs import checkpoints, environment, estimate, provenance
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 
@@ -86,9 +86,11 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         check_importable([run for run in mine if not run.finished])
     if not (where.force or where.dry_run):  # outdated files without a model: nothing is lost
         for run in mine:
-            if run.diverged and not run.copied and any(environment.changed_parts(run.spec, run.folder)):
-                lab.say(f"{title(run)} diverged with another version of its parts: it is trained again.")
+            if run.diverged and not run.copied and provenance.of(run):
+                lab.say(f"{title(run)} diverged with other code than is here: it is trained again.")
                 restart(run, lab)
+            elif not (run.trained or run.diverged):
+                _drop_outdated(run, lab)
     for line in [] if where.force else changes(mine):  # numbers of another code are read
         where.reporter.last(line)
     tell_engine(mine, lab)
@@ -210,6 +212,15 @@ def tell_divergence(runs: Sequence[Run], say: Say) -> None:
     for run in runs:
         if reason := run.diverged:
             say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --force trains it again.")
+
+
+def _drop_outdated(run: Run, lab: Lab) -> None:
+    """Remove checkpoints that were made by other code than is here; the training starts anew, whoever does it."""
+    path = run.folder / checkpoints.NAMES[0]
+    if other := provenance.of_stored(checkpoints.made_by(run.folder), run.spec, path):
+        lab.say(f"{title(run)}: its checkpoint was made with {' and '.join(other)}; it starts anew.")
+        with run.locked(lab.say, lab.stopping):
+            checkpoints.remove(run.folder)
 
 
 def settled(run: Run) -> None:
