@@ -21,7 +21,7 @@ from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import command, presets
+from icl_lab.runs import command, presets, provenance
 from icl_lab.runs.cells import grids
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import SPEC
@@ -368,13 +368,16 @@ def list_presets() -> pd.DataFrame:
 
 @checked
 def list_runs(*, where: Where = HERE) -> pd.DataFrame:
-    """Return the runs of a results folder and of the repository's evidence: names as ``icl.find`` takes them."""
+    """Return the runs of a results folder and of the repository's evidence: names as ``icl.find`` takes them.
+
+    ``code``: "same", "changed: ..." where the code of a run is another one now, "unknown" where it was not recorded.
+    """
     rows = [
         {"name": run.spec.name, "seed": run.seed}
-        | {"finished": run.finished, "weights": run.trained, "evidence": run.copied}
+        | {"finished": run.finished, "weights": run.trained, "evidence": run.copied, "code": provenance.word(run)}
         for run in where.store().runs(where.reporter.say)
     ]
-    return frame_of(rows, columns=("name", "seed", "finished", "weights", "evidence"))
+    return frame_of(rows, columns=("name", "seed", "finished", "weights", "evidence", "code"))
 
 
 @checked
@@ -383,7 +386,7 @@ def cells(*, where: Where = HERE) -> pd.DataFrame:
 
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
     train_settings and test_settings (those that differ from the preset, else empty), all axes (NaN where a task has
-    none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
+    none of the name), metric, value, stderr, count, evidence, code. A mean over runs that differ in settings is one of
     different models: filter on them, or group by them. Warns of each run whose parts have other code now.
     """
     found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick))

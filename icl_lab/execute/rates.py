@@ -14,7 +14,7 @@ from icl_lab.comparison.rates import Curve, muon
 from icl_lab.execute.complete import complete
 from icl_lab.execute.study import Made
 from icl_lab.execute.where import Where
-from icl_lab.runs import study_folder
+from icl_lab.runs import provenance, study_folder
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -128,6 +128,8 @@ def _publish(
         f"Made by {md.code(lab.command)}.",
         "",
     ]
+    if other_code := provenance.words([run for each in runs.values() for group in each.values() for run in group]):
+        lines += [other_code, ""]
     rows = [
         {
             "task": run.spec.task, "preset": run.spec.preset, "attn": run.spec.attn, "width": run.spec.model.width,

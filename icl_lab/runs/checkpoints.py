@@ -56,7 +56,7 @@ def resume(
     One that is damaged, of another run, made by other code (``differs``), or that does not fit this one is named and
     left aside; without any the training starts from step 0.
     """
-    there = [folder / name for name in NAMES if (folder / name).exists()]
+    there, outdated = [folder / name for name in NAMES if (folder / name).exists()], False
     for path in there:
         state = unpacked(path)
         if state is None:
@@ -66,7 +66,8 @@ def resume(
             say(f"{path} is of another run ({whose}, not {owner}) and is left aside.")
             continue
         if other := differs(state.pop("made_by", None), path):
-            say(f"{path} was made with {' and '.join(other)}; it is left aside.")
+            say(f"{path} was made with {' and '.join(other)} and is left aside.")
+            outdated = True
             continue
         try:
             _take_up(deepcopy(model), state, spec)  # on a copy, because what does not fit may fit in part
@@ -77,7 +78,7 @@ def resume(
         say(f"goes on from step {progress.step} ({path.name}).")
         return progress
     if there:
-        say("no checkpoint can be taken up; starts from step 0.")
+        say(f"no checkpoint is {'of this code' if outdated else 'whole'}; starts from step 0.")
     return Progress()
 
 

@@ -115,19 +115,28 @@ def of(run: Run) -> Provenance:
 
     Raises ``RunFailed`` where a record is damaged. A run whose task or normalizer is not here is unknown.
     """
-    parts = dict.fromkeys(environment.parts(run.spec, run.swap))
-    if "env.json" not in run.files or any(name not in registry.names() for registry, name in parts):
+    if "env.json" not in run.files:
         return Provenance(known=False)
     env, found, tested = run.env(), list[Difference](), None
-    places = environment.places(env)
+    places, named = environment.places(env), run.below(MEASURED_BY)
     trained = _read(env.get(MADE_BY), run.folder / "env.json")
+    if not (places or trained or named in run.files) or not _here(run):
+        return Provenance(known=False)
     found += _of_parts(run, env) if trained is None else differences(trained, _current(trained, run.spec), places)
-    if (name := run.below(MEASURED_BY)) in run.files and run.finished:
-        tested = _read(_loaded(run, name), run.folder / name)
+    if named in run.files and run.finished:
+        tested = _read(_loaded(run, named), run.folder / named)
     if tested is not None:
         found += differences(tested, _current(tested, run.spec, run.swap, "measuring"), places)
     known = trained is not None and (tested is not None or not run.finished)
     return Provenance(known, tuple(dict.fromkeys(found)))
+
+
+def word(run: Run) -> str:
+    """Return ``of`` as a word; "damaged" where the record cannot be read."""
+    try:
+        return str(of(run))
+    except RunFailed:
+        return "damaged"
 
 
 def changed(runs: Iterable[Run]) -> Iterator[tuple[Run, Difference]]:
@@ -138,6 +147,12 @@ def changed(runs: Iterable[Run]) -> Iterator[tuple[Run, Difference]]:
         except RunFailed:
             continue
         yield from ((run, each) for each in found)
+
+
+def _here(run: Run) -> bool:
+    """True if the task and the normalizers of a run are known."""
+    parts = dict.fromkeys(environment.parts(run.spec, run.swap))
+    return all(name in registry.names() for registry, name in parts)
 
 
 def of_stored(stored: object, spec: RunSpec, path: Path) -> list[str]:

@@ -139,7 +139,7 @@ def test_a_folder_without_a_manifest_gets_one_with_its_next_test(restored):
     sweeping.sweep(run.spec, 0, lab)
     assert set(manifest.read(run.folder)) == {
         *("spec.json", "history.csv", "env.json", "model.safetensors"),
-        *("errors.safetensors", "positions.csv", "grid.csv"),
+        *("measured.json", "errors.safetensors", "positions.csv", "grid.csv"),
     }
     assert run.grid().csv() == before
 
