@@ -17,7 +17,7 @@ from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
 from icl_lab.execute.announce import changed
 from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, settings_of, several, whole
-from icl_lab.execute.complete import complete
+from icl_lab.execute.complete import check_no_study, complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
 from icl_lab.model.gpt2 import GPT2
@@ -75,6 +75,7 @@ def sweep(
     (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
     plan = RunPlan(task, several(attn), preset, settings_of(settings), _seeds(seeds), swap)
+    check_no_study(where)
     with where.session(plan.command("sweep", where)) as lab:
         runs = plan.runs(lab.store)
         complete(runs, lab, where)
@@ -271,13 +272,15 @@ def experiment(
         "experiments": "" if str(where.experiments) == "experiments" else where.experiments,
         "overlay": overlay,
         "force": where.force,
+        "retrain": where.retrain,
     }
     line = command.joined("experiment", [name, *command.options(said)], where.root)
     with where.session(line) as lab:
         for text in left_out:
             lab.say(text)
         asked = experiment_study.Order(Path(name).stem, preset, changes, overlay)
-        anew = where.force or where.evidence is False  # in a checkout the repository's studies are those of the folder
+        # In a checkout the repository's studies are those of the folder.
+        anew = where.force or where.retrain or where.evidence is False
         return ExperimentReport(name, carry_out(made, asked, number, lab, where, anew=anew))
 
 

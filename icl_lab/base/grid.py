@@ -205,8 +205,9 @@ class Grid:
 def stacked(grids: Iterable[tuple[Grid, Mapping[str, str], bool, str]]) -> pd.DataFrame:
     """Return cells under one another: ``WHO``, ``SETTINGS``, all axes, ``WHAT``, ``evidence`` and ``code``.
 
-    Each grid, of whatever axes, comes with its settings, whether it is the repository's, and whether its code changed.
-    An axis that a task does not have is NaN. Rows with the same task, normalizer, preset and settings are of one model but for the seed.
+    Each grid, of whatever axes, comes with its settings, whether it is the repository's, and whether its code is
+    another one now. An axis that a task does not have is NaN. Rows with the same task, normalizer, preset and settings
+    are of one model but for the seed.
     """
     frames, axes = list[pd.DataFrame](), dict[str, None]()
     for grid, settings, copied, code in grids:

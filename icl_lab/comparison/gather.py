@@ -39,8 +39,8 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, tuned_in: "Stor
     reasons = {name: summary.unlearned(grids[name], task, runs[0].spec) for name, runs in groups.items()}
     not_learned = {name: reason for name, reason in reasons.items() if reason}
     here, specs = summary.training_cell(task, spec), {name: runs[0].spec for name, runs in groups.items()}
-    said = rates.words(specs, tuned=tuned_in is not None)
     curves = {} if tuned_in is None else rates.curves_of(specs, tuned_in)
+    said = rates.words(specs, None if tuned_in is None else curves)
     return PairedGrids(task, grids, baseline, here, errors, lines, not_learned, said, curves)
 
 

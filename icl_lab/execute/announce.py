@@ -72,6 +72,12 @@ class Clock:
         """The seconds that the test of a run takes, where it is left to do."""
         return 0.0 if self.done(run) or run.diverged else self._took(run.spec).test
 
+    def whole(self, runs: Sequence[Run]) -> float:
+        """The seconds that runs take from their first step on, one after another, whatever of them is done."""
+        trainings = {run.training: run for run in runs}.values()
+        tests = {run.place: run for run in runs}.values()
+        return sum(self._took(run.spec).training for run in trainings) + sum(self._took(run.spec).test for run in tests)
+
     def _took(self, spec: RunSpec) -> Took:
         known = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
         if spec.hash in self._measured:
@@ -134,7 +140,7 @@ def changes(runs: Sequence[Run]) -> list[str]:
     lines = []
     for version, folders in found.items():
         others, them = (f" and {len(folders) - 1} more were", "them") if len(folders) > 1 else (" was", "it")
-        lines.append(f"{folders[0]}{others} made with {version}; --force repeats {them}.")
+        lines.append(f"{folders[0]}{others} made with {version}; --retrain repeats {them}.")
     return lines
 
 
@@ -142,7 +148,7 @@ def changed(run: Run, results: Path) -> list[str]:
     """Return a line where a stored run was made with other code or versions, with the command that repeats it."""
     if not (found := provenance.of(run)):
         return []
-    anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(force=True)"
+    anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(retrain=True)"
     return [f"{run.folder} was made with {' and '.join(each.words for each in found.differences)}; {anew}."]
 
 

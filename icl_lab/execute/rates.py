@@ -69,7 +69,7 @@ def measure(plan: RatesPlan, lab: Lab, where: Where) -> Made:
     while True:
         if not complete([*chain(*(group for each in runs.values() for group in each.values()))], lab, where):
             raise Unfinished(folder)
-        where = replace(where, force=False)  # the runs of the first round are new by now
+        where = replace(where, retrain=False)  # the runs of the first round are new by now
         curves = {label: rates.curve(spec, runs[label]) for label, spec in specs.items()}
         wider = {label: found for label, each in curves.items() if (found := each.wider())}
         if not wider:
@@ -98,6 +98,7 @@ def _runs(
 
 def _record(plan: RatesPlan, runs: Mapping[str, CurveRuns], lab: Lab) -> StudyRecord:
     options = {"factors": plan.factors, "widths": plan.widths, "settings": plan.settings, "seeds": plan.seeds}
+    options |= {"task": plan.task, "preset": plan.preset, "attns": [*map(normalizers.canonical, plan.attns)]}
     groups = {f"{label}, x{factor:g}": group for label, each in runs.items() for factor, group in each.items()}
     return StudyRecord.of(KIND, options, groups, lab.command)
 

@@ -106,7 +106,7 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
         study = msgspec.structs.replace(study, asked=before.commits(study))
     if not analysis.reads_grids:  # where tests are read as well, `complete` says so
         tell_evidence([run for run in lacking if run.trained], lab.say)
-    if not complete_for(analysis, lacking, lab, replace(where, force=False), tested=analysis.reads_grids):
+    if not complete_for(analysis, lacking, lab, replace(where, retrain=False), tested=analysis.reads_grids):
         raise Unfinished(place)
     found = runner.ask(analysis, groups, lab, *([before.rows] if before is not None else []))
     text = answers.publish(study, analysis, found, groups, place, show=lab.show)

@@ -299,7 +299,7 @@ def words(runs: Sequence[Run]) -> str:
     counts = Counter[str]()
     envs = [run.env() for run in runs if "env.json" in run.files]
     for run in runs:
-        counts.update(dict.fromkeys(each.words for each in of(run).differences))
+        counts.update(each.words for each in of(run).differences)
     said = [f"{count} of {len(runs)} runs were made with {what}" for what, count in counts.items()]
     for name in environment.COMPUTING:
         used = {computing(env.get("versions", {}), env.get("python", ""))[name] for env in envs} - {""}

@@ -43,7 +43,7 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
 
 SPEC = "spec.json"
-REPLACED = ".replaced"  # what --force sets aside until the run is finished again
+REPLACED = ".replaced"  # what --retrain sets aside until the run is finished again
 READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
 DIVERGED = "diverged"  # of env.json: why the model is missing
 TRAINED = ("history.csv", "env.json", WEIGHTS)

@@ -62,13 +62,13 @@ def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     code, again, err = run("sweep", "--attn", "ssa+gated", *SMALL)
     assert code == 0
     assert CHANGED in err.splitlines()[-1]
-    assert re.search(r"now [0-9a-f]{8}\); --force repeats it\.$", err.splitlines()[-1])
+    assert re.search(r"now [0-9a-f]{8}\); --retrain repeats it\.$", err.splitlines()[-1])
     code, out, _ = run("verify", str(tmp_path / "results"))
     assert code == 0
     (line,) = (line for line in out.splitlines() if line.startswith("made with other code: "))
     assert "linear/ssa+gated/" in line
     assert CHANGED.removeprefix("made ") in line
-    code, _, err = run("sweep", "--attn", "ssa+gated", *SMALL, "--force")
+    code, _, err = run("sweep", "--attn", "ssa+gated", *SMALL, "--retrain")
     assert (code, "another version" in err) == (0, False)
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
 
@@ -85,7 +85,7 @@ def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
             ask()
         assert [each.filename for each in warned] == [__file__]
         assert re.search(
-            r"icl-lab sweep --task linear --attn ssa .*--force --results .* trains it anew", str(warned[0].message)
+            r"icl-lab sweep --task linear --attn ssa .*--retrain --results .* trains it anew", str(warned[0].message)
         )
     err = run("export", "--all", "--out", str(tmp_path / "cells.parquet"), "--results", str(tmp_path / "results"))[2]
     assert CHANGED in err.splitlines()[-1]

@@ -73,7 +73,7 @@ def league(
     plan = RunPlan("", list(dict.fromkeys(rules)), preset, settings, range(seeds))
     with where.session() as lab:
         runs = _fitting(plan, _ranked(choices), lab.store)
-        if train and not complete(runs, lab, replace(where, force=False)):
+        if train and not complete(runs, lab, replace(where, retrain=False)):
             return
         missing = sum(not run.finished for run in runs)
         if where.dry_run:
