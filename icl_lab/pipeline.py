@@ -9,10 +9,10 @@ from icl_lab import tasks
 from icl_lab.base.errors import Diverged
 from icl_lab.base.grid import Grid
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import environment, reuse, status
+from icl_lab.runs import environment, provenance, reuse, status
 from icl_lab.runs.floor import exact_within_bound
 from icl_lab.runs.measure import Subject, measure
-from icl_lab.runs.run import Run
+from icl_lab.runs.run import MADE_BY, Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
@@ -31,6 +31,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
         if run.finished:  # by the process that we waited for
             return run.grid()
         task = tasks.build(spec.task)
+        measured_by = provenance.now(spec, swap, "measuring")  # before hours in which files may be edited
         try:
             subjects = {run.name: subject(_load_or_train(run, lab), task, lab.device)}
         except Diverged:  # without a model it answers nothing, and every cell says so
@@ -45,7 +46,8 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
             measured = measure(subjects, task, spec.test, tested)
         shifts = [axis for axis in spec.test.axes if axis != "length"]
         grid = Grid.of(measured.cells, [*shifts, "length"], **run.labels)
-        run.finish(grid, Grid.of(measured.positions, [*shifts, "index"], **run.labels), measured.errors)
+        positions = Grid.of(measured.positions, [*shifts, "index"], **run.labels)
+        run.finish(grid, positions, measured.errors, measured_by.fields())
         return grid
 
 
@@ -61,7 +63,8 @@ def trained(run: Run, lab: Lab) -> GPT2:
             model.swap_rule(spec.train.switch_to)
         run.load_model(model)
         return model.to(lab.device).eval()
-    progress = run.resume(model, lab.say)
+    made_by = provenance.now(spec)
+    progress = run.resume(model, lab.say, lambda stored, path: provenance.of_stored(stored, spec, path))
     model.to(lab.device)
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
     began, steps = time.monotonic(), spec.train.steps - progress.step
@@ -74,12 +77,12 @@ def trained(run: Run, lab: Lab) -> GPT2:
                 lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
                 lab.tracked.rows(run, progress.history)
 
-            keep = lambda state: run.keep(model, state)  # noqa: E731
+            keep = lambda state: run.keep(model, state, made_by.fields())  # noqa: E731
             history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
-        run.keep_divergence(reason, environment.of_run(spec, lab.device, lab.command))
+        run.keep_divergence(reason, environment.of_run(spec, lab.device, lab.command) | {MADE_BY: made_by.fields()})
         raise
-    pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
+    pace = {MADE_BY: made_by.fields(), "seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
     run.keep_model(model, history, environment.of_run(spec, lab.device, lab.command) | pace)
     return model.eval()
 

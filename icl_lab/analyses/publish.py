@@ -20,7 +20,7 @@ from icl_lab.base.option_values import in_words
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.page.html import render
 from icl_lab.figures.base import encode
-from icl_lab.runs import environment, study_folder
+from icl_lab.runs import environment, provenance, study_folder
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
@@ -144,6 +144,8 @@ def publish(
     finding, table = _shown(analysis, found)
     before = f"{len(study.asked)} of its models were asked by earlier commands; `study.json` names the commits."
     more = f"\n{before}\n{more}" if study.asked else more
+    if analysis.trains and (other_code := provenance.words([run for runs in groups.values() for run in runs])):
+        more = f"\n{other_code}\n{more}"
     above = head(analysis, spec, groups)
     printed = text(above, finding, table, study.command, more)
     show("\n".join([text(above, "", table, study.command, more), *filter(None, [finding])]))

@@ -17,11 +17,11 @@ from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
 from icl_lab.execute.announce import changed
 from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, rules_of, settings_of, whole
-from icl_lab.execute.complete import complete
+from icl_lab.execute.complete import check_no_study, complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import command, presets
+from icl_lab.runs import command, presets, provenance
 from icl_lab.runs.cells import grids
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import SPEC
@@ -76,6 +76,7 @@ def sweep(
     (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
     plan = RunPlan(task, rules_of(attn), preset, settings_of(settings), _seeds(seeds), swap)
+    check_no_study(where)
     with where.session(plan.command("sweep", where)) as lab:
         runs = plan.runs(lab.store)
         complete(runs, lab, where)
@@ -272,13 +273,15 @@ def experiment(
         "experiments": "" if str(where.experiments) == "experiments" else where.experiments,
         "overlay": overlay,
         "force": where.force,
+        "retrain": where.retrain,
     }
     line = command.joined("experiment", [name, *command.options(said)], where.root)
     with where.session(line) as lab:
         for text in left_out:
             lab.say(text)
         asked = experiment_study.Order(Path(name).stem, preset, changes, overlay)
-        anew = where.force or where.evidence is False  # in a checkout the repository's studies are those of the folder
+        # In a checkout the repository's studies are those of the folder.
+        anew = where.force or where.retrain or where.evidence is False
         return ExperimentReport(name, carry_out(made, asked, number, lab, where, anew=anew))
 
 
@@ -369,13 +372,16 @@ def list_presets() -> pd.DataFrame:
 
 @checked
 def list_runs(*, where: Where = HERE) -> pd.DataFrame:
-    """Return the runs of a results folder and of the repository's evidence: names as ``icl.find`` takes them."""
+    """Return the runs of a results folder and of the repository's evidence: names as ``icl.find`` takes them.
+
+    ``code``: "same", "changed: ..." where the code of a run is another one now, "unknown" where it was not recorded.
+    """
     rows = [
         {"name": run.spec.name, "seed": run.seed}
-        | {"finished": run.finished, "weights": run.trained, "evidence": run.copied}
+        | {"finished": run.finished, "weights": run.trained, "evidence": run.copied, "code": provenance.word(run)}
         for run in where.store().runs(where.reporter.say)
     ]
-    return frame_of(rows, columns=("name", "seed", "finished", "weights", "evidence"))
+    return frame_of(rows, columns=("name", "seed", "finished", "weights", "evidence", "code"))
 
 
 @checked
@@ -386,7 +392,7 @@ def cells(task: str = "", attn: str = "", preset: str = "", *, where: Where = HE
 
     Columns: task, attn (``one->other`` where another normalizer was tested), preset, spec, seed, model_settings,
     train_settings and test_settings (those that differ from the preset, else empty), all axes (NaN where a task has
-    none of the name), metric, value, stderr, count, evidence. A mean over runs that differ in settings is one of
+    none of the name), metric, value, stderr, count, evidence, code. A mean over runs that differ in settings is one of
     different models: filter on them, or group by them. Warns of each run whose parts have other code now.
     """
     if preset:

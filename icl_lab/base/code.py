@@ -1,14 +1,17 @@
-"""Hash of the code of a part of this package: of its syntax tree, so that comments, docstrings and types do not count.
+"""Hashes of code: of its syntax tree, so that comments, docstrings and types do not count.
 
-A run keeps it, and a later command says where the code is another one. What a class names counts too, as far as it is
-defined in the packages of parts: a base class, a function, a constant, and what these name. What only words answers or
-labels pictures does not.
+A run keeps them, and a later command says where the code is another one. What a definition names counts too, as far as
+it is defined in the packages that are asked for: a base class, a function, a constant, and what these name. What only
+words answers or labels pictures does not. Of a file from outside all of it counts, and what it imports from the user's
+own files.
 """
 
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Iterable, Iterator
+from copy import copy
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,14 +30,26 @@ Place = tuple[str, str]  # a module, and a name at its top
 @cache
 def code_hash(part: type) -> str:
     """Return twelve hexadecimal digits that are others where the code of a part is another one."""
-    found, left = dict[Place, str](), [(part.__module__, part.__name__)]
+    return _digest(sorted(_closure([(part.__module__, part.__name__)], PACKAGES).items()))
+
+
+def closure_hash(roots: Iterable[Place], packages: tuple[str, ...]) -> str:
+    """Return twelve digits for definitions and all that they name in ``packages`` (beginnings of modules' names).
+
+    A definition is a name at the top of a module, or ``Class.method``. A module from outside counts whole, with those
+    of the user's that it imports, wherever it lies.
+    """
+    modules, left = dict[str, ast.Module](), [module for module, _ in roots if not _is_ours(module)]
+    tops = {module.partition(".")[0] for module in left}
     while left:
-        place = left.pop()
-        if place in found or (node := _definitions(place[0]).get(place[1])) is None:
-            continue
-        found[place] = repr(_plain(node))
-        left += _named(place[0], node)
-    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:12]
+        if (module := left.pop()) not in modules:
+            modules[module] = _tree(module)
+            left += [other for other in _imported(module) if _is_users(other, tops)]
+    named = [place for module, tree in modules.items() for place in _named(module, tree, packages)]
+    found = _closure([*roots, *named], packages)
+    # Without the names of modules from outside: they depend on the folder.
+    own = sorted(repr(_plain(tree)) for tree in modules.values())
+    return _digest([sorted(item for item in found.items() if _is_ours(item[0][0])), own])
 
 
 def file_of(part: type) -> str:
@@ -44,22 +59,76 @@ def file_of(part: type) -> str:
     return f"{name}/__init__.py" if hasattr(module, "__path__") else f"{name}.py"
 
 
-def _named(module: str, node: ast.AST) -> Iterator[Place]:
-    """Yield what a definition names in the packages of parts."""
+def _digest(content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
+
+
+def _closure(roots: Iterable[Place], packages: tuple[str, ...]) -> dict[Place, str]:
+    """The definitions that are reached from some, as text."""
+    found, left = dict[Place, str](), list(roots)
+    while left:
+        place = left.pop()
+        if place in found or (node := _definitions(place[0]).get(place[1])) is None:
+            continue
+        found[place] = repr(_plain(node))
+        left += _named(place[0], node, packages)
+    return found
+
+
+def _named(module: str, node: ast.AST, packages: tuple[str, ...]) -> Iterator[Place]:
+    """Yield what a definition names in some packages."""
     imports = _imports(module)
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
             other, name = imports.get(each.value.id, ("", ""))
-            if not name and _counts(other):
+            if not name and _counts(other, packages):
                 yield other, each.attr
         elif isinstance(each, ast.Name):
             other, name = imports.get(each.id, (module, each.id))
-            if name and _counts(other):
+            if name and _counts(other, packages):
                 yield other, name
 
 
-def _counts(module: str) -> bool:
-    return module.startswith(PACKAGES) and module.removeprefix("icl_lab.") not in BASES
+def _counts(module: str, packages: tuple[str, ...]) -> bool:
+    return module.startswith(packages) and module.removeprefix("icl_lab.") not in BASES
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "icl_lab"
+
+
+def _is_users(module: str, tops: Iterable[str]) -> bool:
+    """True if a module is one of the user's own files, or of a package of these names; not of Python or installed."""
+    path = getattr(sys.modules.get(module), "__file__", None) or ""
+    if _is_ours(module) or not path.endswith(".py"):
+        return False
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return module.partition(".")[0] in tops or not any(Path(path).is_relative_to(place) for place in installed)
+
+
+def _imported(module: str) -> Iterator[str]:
+    """Yield the modules that a module imports, wherever it does; of ``from a import b`` both ``a`` and ``a.b``."""
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (name for each in node.names for name in _and_above(each.name))
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(module, node)
+            yield from _and_above(base)
+            yield from (f"{base}.{each.name}" for each in node.names)
+
+
+def _and_above(module: str) -> Iterator[str]:
+    """Yield a module and the packages above it, which are imported with it."""
+    words = module.split(".")
+    yield from (".".join(words[:count]) for count in range(1, len(words) + 1))
+
+
+def _base(module: str, node: ast.ImportFrom) -> str:
+    """The module that ``from ... import`` names, a relative one resolved."""
+    if not node.level:
+        return node.module or ""
+    package = str(getattr(sys.modules.get(module), "__package__", "") or "").split(".")
+    return ".".join([*package[: len(package) + 1 - node.level], *filter(None, [node.module])])
 
 
 @cache
@@ -69,7 +138,9 @@ def _definitions(module: str) -> dict[str, ast.AST]:
     for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             if isinstance(node, ast.ClassDef):
+                node = copy(node)  # the tree stays whole
                 node.body = [each for each in node.body if _name(each) not in WORDS]
+                found |= {f"{node.name}.{_name(each)}": each for each in node.body if _name(each)}
             found[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -90,11 +161,11 @@ def _imports(module: str) -> dict[str, Place]:
     """Names that a module imports -> where from; an empty name means a whole module."""
     found = dict[str, Place]()
     for node in _tree(module).body:
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom) and (base := _base(module, node)):
             for each in node.names:
-                whole = f"{node.module}.{each.name}"
+                whole = f"{base}.{each.name}"
                 is_module = isinstance(sys.modules.get(whole), ModuleType)
-                found[each.asname or each.name] = (whole, "") if is_module else (node.module, each.name)
+                found[each.asname or each.name] = (whole, "") if is_module else (base, each.name)
     return found
 
 

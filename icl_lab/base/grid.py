@@ -202,17 +202,18 @@ class Grid:
         return cls(pd.concat(frames, ignore_index=True))
 
 
-def stacked(grids: Iterable[tuple[Grid, Mapping[str, str], bool]]) -> pd.DataFrame:
-    """Return cells under one another: ``WHO``, ``SETTINGS``, all axes, ``WHAT``, and ``evidence``.
+def stacked(grids: Iterable[tuple[Grid, Mapping[str, str], bool, str]]) -> pd.DataFrame:
+    """Return cells under one another: ``WHO``, ``SETTINGS``, all axes, ``WHAT``, ``evidence`` and ``code``.
 
-    Each grid, of whatever axes, comes with its settings, and whether it is the repository's. An axis that a task does
-    not have is NaN. Rows with the same task, normalizer, preset and settings are of one model but for the seed.
+    Each grid, of whatever axes, comes with its settings, whether it is the repository's, and whether its code is
+    another one now. An axis that a task does not have is NaN. Rows with the same task, normalizer, preset and settings
+    are of one model but for the seed.
     """
     frames, axes = list[pd.DataFrame](), dict[str, None]()
-    for grid, settings, copied in grids:
+    for grid, settings, copied, code in grids:
         axes |= dict.fromkeys(grid.axes)
-        frames.append(grid.frame.assign(**settings, evidence=copied))
-    columns = [*WHO, *SETTINGS, *axes, *WHAT, "evidence"]
+        frames.append(grid.frame.assign(**settings, evidence=copied, code=code))
+    columns = [*WHO, *SETTINGS, *axes, *WHAT, "evidence", "code"]
     if not frames:
         return pd.DataFrame(columns=columns)
     return pd.concat(frames, ignore_index=True).reindex(columns=columns)

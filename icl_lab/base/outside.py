@@ -67,6 +67,7 @@ class _Loading:
 _current: ContextVar[_Loading | None] = ContextVar("current import", default=None)
 _loaded: dict[str, ImportedFrom] = {}  # by target
 _searched: dict[str, list[Broken]] = {}  # by entry-point group
+_packages: dict[str, str] = {}  # packages that an outside part lies in -> hash of their Python files when it came
 _homes: dict[str, str] = {}  # outside modules, and classes of cells, that have announced a part -> their hash
 
 
@@ -122,6 +123,8 @@ def announced(parts: dict[str, type], name: str, part: type) -> ImportedFrom | N
         _homes[_home(part)] = _sha256_of_code(part)
     else:
         _homes.setdefault(_home(part), _sha256(part.__module__))
+    if (top := part.__module__.partition(".")[0]) not in _packages:
+        _packages[top] = _package(top)
     loading = _current.get()
     if loading is None:  # announced by a program that uses this package
         return ImportedFrom(part.__module__, part.__module__)
@@ -145,6 +148,21 @@ def record(part: type, source: ImportedFrom) -> dict[str, str]:
     found = {"entry_point" if source.distribution else "import": source.given, "sha256": _homes[_home(part)]}
     distribution = source.distribution or _distribution(part.__module__.partition(".")[0])
     return found | ({"distribution": distribution} if distribution else {})
+
+
+def content(part: type) -> str:
+    """Hash of the code of an outside part that its syntax tree leaves out: a cell's, or all files of its package.
+
+    Empty for a part of this package. Raises ``BadValue`` where its file is another one than was imported.
+    """
+    if is_built_in(part) or (home := _home(part)) not in _homes:
+        return ""
+    if _in_a_cell(part):
+        return _homes[home][:12]
+    if (sha := _sha256(part.__module__)) and sha != _homes[home]:
+        file = sys.modules[part.__module__].__file__
+        raise BadValue(f"{file} has changed since it was imported; give the command again.")
+    return _packages.get(part.__module__.partition(".")[0], "")
 
 
 def imported() -> list[dict[str, Any]]:
@@ -213,6 +231,17 @@ def _sha256(module: str) -> str:
     """The hash of a module's file; empty where there is none, as in an interactive session."""
     path = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""
+
+
+def _package(top: str) -> str:
+    """Hash of all Python files of a package; empty of a module that is a single file."""
+    module = sys.modules.get(top)
+    if not hasattr(module, "__path__") or not getattr(module, "__file__", None):
+        return ""
+    folder, digest = Path(str(module.__file__)).parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _distribution(top: str) -> str:

@@ -17,7 +17,7 @@ from icl_lab.base.grid import Grid
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import registration
 from icl_lab.claims.schema import PRINTED, Claim, Experiment, Quantity, Variant
-from icl_lab.runs import summary
+from icl_lab.runs import provenance, summary
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -128,6 +128,11 @@ class Finished:
         known = all(block and all(all(part) for part in block) for block in found)
         numbers = {block: number for number, block in enumerate(dict.fromkeys(found))}
         return [numbers[block] for block in found] if known else []
+
+    def changed(self, claim: Claim, seeds: Sequence[int]) -> list[str]:
+        """Return what is another one now than it was when both sides were trained and tested (``provenance``)."""
+        runs = [run for seed in seeds for run in self._trainings(claim, seed)] if self._trains else []
+        return sorted({difference.kind for _, difference in provenance.changed(runs)})
 
     @property
     def _trains(self) -> bool:

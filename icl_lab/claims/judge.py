@@ -180,6 +180,8 @@ def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Co
     if found.judged and (barred := _barred(finished, claim, evidence, found)):
         unread = {name: ledger.COLUMNS[name].default for name in READ}
         found = changed(found, state=barred[0], note=barred[1], **unread)
+    if not found.note and (kinds := finished.changed(claim, found.seeds)):
+        found = changed(found, note=f"made with other code: {', '.join(kinds)}")
     counts = unlearned_counts(finished, claim, found.seeds)
     return changed(found, unlearned=counts, skipped=tuple(evidence.undefined), these_prompts=these_prompts)
 

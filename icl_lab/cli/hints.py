@@ -14,7 +14,7 @@ from icl_lab.base import outside
 from icl_lab.cli.deferred import loaded
 
 # Options of one command alone, not carried over to the next.
-OWN = ("--force", "--dry-run", "--shard", "--name", "--swap")
+OWN = ("--force", "--retrain", "--dry-run", "--shard", "--name", "--swap")
 
 
 def then(name: str, changes: Mapping[str, Sequence[str]] | None = None) -> str:

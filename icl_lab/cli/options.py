@@ -117,7 +117,7 @@ draws_option = click.option(
     default="ours",
     help="paper: the published test set; tuning: prompts to choose recipes by.",
 )
-repeat_option = click.option("--force", is_flag=True, help="Repeat runs that are finished.")
+retrain_option = click.option("--retrain", is_flag=True, help="Repeat runs that are finished.")
 over_option = click.option("--force", is_flag=True, help="Write over another study in that folder.")
 grid_option = click.option(
     "--grid",
@@ -156,7 +156,8 @@ run_options = together(
     ),
     seeds_option,
     draws_option,
-    repeat_option,
+    retrain_option,
+    over_option,
     dry_run_option,
     where_options,
 )

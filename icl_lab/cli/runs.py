@@ -7,6 +7,7 @@ from icl_lab.base.errors import RunFailed
 from icl_lab.base.progress import Tick, silent
 from icl_lab.base.registry import Choice
 from icl_lab.execute.progress import counted
+from icl_lab.runs import provenance
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
@@ -69,7 +70,7 @@ def state(run: Run) -> str:
     """State of a run: finished, trained, or the step of its checkpoint; and its tests with other normalizers."""
     swaps = [path.parent.name.removeprefix("swap-") for path in sorted(run.folder.glob("swap-*/grid.csv"))]
     try:
-        lost = bool(run.diverged)
+        lost, made = bool(run.diverged), provenance.of(run)
     except RunFailed:
         return "damaged (see icl-lab verify)"
     if run.copied:
@@ -80,7 +81,7 @@ def state(run: Run) -> str:
         begun = "finished"
     else:
         begun = "trained" if run.trained else f"at step {run.checkpoint_step} of {run.spec.train.steps}"
-    return begun + (f", tested with {', '.join(swaps)}" if swaps else "")
+    return begun + (f", tested with {', '.join(swaps)}" if swaps else "") + (f", {made}" if made else "")
 
 
 def _list(seeds: list[int]) -> str:

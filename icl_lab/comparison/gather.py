@@ -39,8 +39,8 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, tuned_in: "Stor
     reasons = {name: summary.unlearned(grids[name], task, runs[0].spec) for name, runs in groups.items()}
     not_learned = {name: reason for name, reason in reasons.items() if reason}
     here, specs = summary.training_cell(task, spec), {name: runs[0].spec for name, runs in groups.items()}
-    said = rates.words(specs, tuned=tuned_in is not None)
     curves = {} if tuned_in is None else rates.curves_of(specs, tuned_in)
+    said = rates.words(specs, None if tuned_in is None else curves)
     return PairedGrids(task, grids, baseline, here, errors, lines, not_learned, said, curves)
 
 
@@ -77,7 +77,7 @@ def publish(
     """
     from icl_lab.comparison import page
     from icl_lab.comparison.study import compare, tidy
-    from icl_lab.runs import environment, study_folder
+    from icl_lab.runs import environment, provenance, study_folder
 
     runs = [run for seeds in groups.values() for run in seeds]
     claims = bool(sections)
@@ -87,9 +87,10 @@ def publish(
     drawn = page.pictures(study, facts)
     steps, stage = len(drawn) + 2, "writing the comparison"
     tick(stage, 0, steps, "table")
-    text = page.markdown(study, spec, command, sections, title)
+    other_code = provenance.words(runs)
+    text = page.markdown(study, spec, command, sections, title) + (f"\n{other_code}\n" if other_code else "")
     show(text if claims else page.brief(study, spec))
-    origin = f"{environment.origin()} {trained_on([run.env() for run in runs])}"
+    origin = f"{environment.origin()} {trained_on([run.env() for run in runs])} {other_code}".rstrip()
     tables = {"comparison.csv": tidy(study, compare(study)), "table.md": text}
     pngs = dict[str, bytes]()
     for done, (name, picture) in enumerate(drawn.items(), 1):

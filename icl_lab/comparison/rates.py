@@ -16,6 +16,7 @@ multiplied by the factor, from a tuning seed (100 and up). It is tested in train
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.figures.lines import TunedLine
 from icl_lab.figures.lines import tuned as drawn
-from icl_lab.runs import command
+from icl_lab.runs import command, provenance
 from icl_lab.runs.measure import TestSpec
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -172,36 +173,75 @@ def measure(task: Task) -> str:
 
 
 def stored(spec: RunSpec, store: Store) -> Curve | None:
-    """Return the curve that a store holds of a specification, over all tuning seeds that each of its factors has.
+    """Return the curve that a store holds of a specification; None where no factor was run, or it is not whole.
 
-    Its runs share task, model, steps and scaling with ``spec``. None where no factor was run.
+    Its runs share task, model, steps and scaling with ``spec``. It is whole where every power of two between its ends
+    has every tuning seed that any of them has.
     """
-    found = dict[float, dict[int, Run]]()
+    runs = stored_runs(spec, store)
+    return curve(spec, runs) if runs and not holes(runs) else None
+
+
+def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:
+    """Return the finished runs of the curve of a specification, by factor in ascending order."""
+    found = dict[float, list[Run]]()
     powers = range(-2 * POWERS, 2 * POWERS + 1)  # ``spec`` may itself be at an edge of the recipe's curve
     for factor in filter(lambda each: _allowed(spec, each), (2.0**power for power in powers)):
         at = tuning(spec, factor)
-        runs = {seed: store.run(at, seed) for seed in store.seeds(at) if seed >= FIRST_SEED}
-        if finished := {seed: run for seed, run in runs.items() if run.finished}:
+        runs = [store.run(at, seed) for seed in store.seeds(at) if seed >= FIRST_SEED]
+        if finished := [run for run in runs if run.finished]:
             found[factor] = finished
-    shared = sorted(set.intersection(*map(set, found.values()))) if found else []
-    return curve(spec, {factor: [runs[seed] for seed in shared] for factor, runs in found.items()}) if shared else None
+    return found
+
+
+def holes(runs: Mapping[float, Sequence[Run]]) -> dict[float, list[int]]:
+    """Return the tuning seeds that factors between the ends of a curve lack, by factor."""
+    seeds = {run.seed for group in runs.values() for run in group}
+    low, high = (round(math.log2(edge)) for edge in (min(runs), max(runs)))
+    there = {2.0**power: {run.seed for run in runs.get(2.0**power, ())} for power in range(low, high + 1)}
+    return {factor: sorted(seeds - has) for factor, has in there.items() if seeds - has}
 
 
 def own(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
-    """Return specifications at the best rates of their stored curves.
+    """Return specifications at the best rates of their stored curves, whatever code made these (``check_code``).
 
-    Raises ``BadValue`` with the command that makes the curves, where one is not there or its best has no bracket.
+    Raises ``BadValue`` with the command that makes the curves, where one is not there, not whole, or its best has no
+    bracket.
     """
     curves = [stored(spec, store) for spec in specs]
     tuned = [None if each is None else each.tuned for each in curves]
     lacking = [spec for spec, best in zip(specs, tuned, strict=True) if best is None]
     if not lacking:
         return [best for best in tuned if best is not None]
-    first, asked = lacking[0], _settings(lacking[0])
-    attns = [spec.attn for spec in lacking if (spec.task, _settings(spec)) == (first.task, asked)]
-    line = command.trains("rates", first.task, attns, first.preset, asked, 1, store.root)
-    which = f"{', '.join(attns)} on {first.task} at {first.preset}"
-    raise BadValue(f"{which}: no stored learning-rate curve with a best between two worse rates; make it: {line}")
+    missing = holes(runs) if (runs := stored_runs(lacking[0], store)) else {}
+    hole = ", ".join(f"x{factor:g} (seed {md.listed(map(str, seeds))})" for factor, seeds in missing.items())
+    why = (
+        f"the stored learning-rate curve of {lacking[0].attn} lacks {hole}"
+        if hole
+        else ("no stored learning-rate curve with a best between two worse rates")
+    )
+    raise _refused(lacking, store, why)
+
+
+def check_code(specs: Sequence[RunSpec], store: Store) -> None:
+    """Raise ``BadValue``, with the command that makes it anew, where a stored curve was made with other code."""
+    found = [[*provenance.changed(chain(*stored_runs(spec, store).values()))] for spec in specs]
+    if changed := [spec for spec, differences in zip(specs, found, strict=True) if differences]:
+        kinds = md.listed(dict.fromkeys(each.kind for differences in found for _, each in differences))
+        raise _refused(changed, store, f"the stored learning-rate curve was made with other code ({kinds})", anew=True)
+
+
+def _refused(specs: Sequence[RunSpec], store: Store, why: str, *, anew: bool = False) -> BadValue:
+    """The refusal of curves, with the command that makes those which share task and settings with the first."""
+    first, asked = specs[0], _settings(specs[0])
+    attns = [spec.attn for spec in specs if (spec.task, _settings(spec)) == (first.task, asked)]
+    runs = stored_runs(first, store)
+    seeds = {run.seed for group in runs.values() for run in group}
+    more = {"seeds": str(len(seeds))} if len(seeds) > 2 else {}
+    if runs and (wider := {*FACTORS, *runs, *holes(runs)}) > {*FACTORS}:
+        more["factors"] = ",".join(f"{factor:.12g}" for factor in sorted(wider))
+    line = command.trains("rates", first.task, attns, first.preset, asked, 1, store.root, **more, retrain=anew)
+    return BadValue(f"{', '.join(attns)} on {first.task} at {first.preset}: {why}; make it: {line}")
 
 
 def _settings(spec: RunSpec) -> list[str]:
@@ -218,12 +258,14 @@ def rate_words(spec: RunSpec) -> str:
     return f"{spec.train.rate:g}" + (f" (Muon {muon(spec):g})" if muon(spec) else "")
 
 
-def words(specs: Mapping[str, RunSpec], *, tuned: bool = False) -> str:
-    """Say the learning rates of compared specifications: shared, different, or (``tuned``) the best of each curve."""
+def words(specs: Mapping[str, RunSpec], tuned: Mapping[str, Curve] | None = None) -> str:
+    """Say the learning rates of compared specifications: shared, different, or the best of the curves ``tuned``."""
     said = {name: rate_words(spec) for name, spec in specs.items()}
     each = ", ".join(f"{name} {rate}" for name, rate in said.items())
-    if tuned:
-        return f"Own learning rates, each the best of its curve: {each}."
+    if tuned is not None:
+        counts = sorted({len(errors) for curve in tuned.values() for errors in curve.errors.values()})
+        over = f" over {' or '.join(map(str, counts))} tuning seed{'s' * (counts != [1])}" if counts else ""
+        return f"Own learning rates, each the best of its curve{over}: {each}."
     if len(shared := set(said.values())) > 1:
         return f"Learning rates differ: {each}."
     return f"Shared learning rate: {shared.pop()}."

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from icl_lab.base.errors import BadValue, LabError, Stopped
-from icl_lab.runs import environment, estimate, presets, reuse
+from icl_lab.runs import environment, estimate, presets, provenance, reuse
 from icl_lab.runs.command import repeats
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -72,6 +72,12 @@ class Clock:
         """The seconds that the test of a run takes, where it is left to do."""
         return 0.0 if self.done(run) or run.diverged else self._took(run.spec).test
 
+    def whole(self, runs: Sequence[Run]) -> float:
+        """The seconds that runs take from their first step on, one after another, whatever of them is done."""
+        trainings = {run.training: run for run in runs}.values()
+        tests = {run.place: run for run in runs}.values()
+        return sum(self._took(run.spec).training for run in trainings) + sum(self._took(run.spec).test for run in tests)
+
     def _took(self, spec: RunSpec) -> Took:
         known = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
         if spec.hash in self._measured:
@@ -127,28 +133,23 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
 
 
 def changes(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each version of a part that stored runs were made with, and that is another one now."""
+    """Return a line for each thing that stored runs were made with, and that is another one now (``provenance``)."""
     found = dict[str, list[Path]]()
-    for run in {run.folder: run for run in runs}.values():
-        for version in environment.changed_parts(run.spec, run.folder):
-            found.setdefault(version, []).append(run.folder)
+    for run, difference in provenance.changed(runs):
+        found.setdefault(difference.words, []).append(run.place)
     lines = []
     for version, folders in found.items():
         others, them = (f" and {len(folders) - 1} more were", "them") if len(folders) > 1 else (" was", "it")
-        lines.append(f"{folders[0]}{others} made with {version}; --force repeats {them}.")
+        lines.append(f"{folders[0]}{others} made with {version}; --retrain repeats {them}.")
     return lines
 
 
 def changed(run: Run, results: Path) -> list[str]:
-    """Return a line where a stored run was made with other versions of its parts, with the command that repeats it.
-
-    Runs of the evidence, which names their commits, are not compared.
-    """
-    versions = [] if run.copied else list(environment.changed_parts(run.spec, run.folder))
-    if not versions:
+    """Return a line where a stored run was made with other code or versions, with the command that repeats it."""
+    if not (found := provenance.of(run)):
         return []
-    anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(force=True)"
-    return [f"{run.folder} was made with {' and '.join(versions)}; {anew}."]
+    anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(retrain=True)"
+    return [f"{run.folder} was made with {' and '.join(each.words for each in found.differences)}; {anew}."]
 
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:

@@ -21,6 +21,7 @@ from icl_lab.execute.announce import (
     changes,
     check_time,
     count_words,
+    duration,
     tell_engine,
     title,
     too_long,
@@ -29,14 +30,14 @@ from icl_lab.execute.draw import draw
 from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
-from icl_lab.runs import environment, estimate, trial
+from icl_lab.runs import checkpoints, environment, estimate, provenance, trial
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 
 if TYPE_CHECKING:
     from icl_lab.analyses.frame import AnyAnalysis
 
-FORCED = ".forced"  # in the folder of a run that was cleared by --force and is not finished yet
+FORCED = ".forced"  # in the folder of a run that was cleared by --retrain and is not finished yet
 
 
 def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool = True) -> None:
@@ -50,6 +51,12 @@ def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool =
         estimate.check_training(run.spec, lab.device, together)
     for run in {run.spec.hash: run for run in runs if tested and not run.finished}.values():
         estimate.check_test(run.spec, lab.device, together)
+
+
+def check_no_study(where: Where) -> None:
+    """Raise ``BadValue`` where runs alone are asked for, and what is written over is the folder of a study."""
+    if where.force:
+        raise BadValue("--force writes over the folder of a study, and there is none here; --retrain repeats runs.")
 
 
 def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
@@ -66,23 +73,26 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     where runs failed, once the others are finished.
     """
     part, parts = where.shard
-    if where.force:  # a repeated run is the user's
+    if where.retrain:  # a repeated run is the user's
+        left_out = len({run.folder for run in runs if run.copied})
         lab = replace(lab, store=replace(lab.store, archive=None))
         runs = [replace(run, copy=None) for run in runs]
     mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
     if where.parallel:
         check_importable([run for run in mine if not run.finished])
-    if not (where.force or where.dry_run):  # outdated files without a model: nothing is lost
+    if not (where.retrain or where.dry_run):  # outdated files without a model: nothing is lost
         for run in mine:
-            if run.diverged and not run.copied and any(environment.changed_parts(run.spec, run.folder)):
-                lab.say(f"{title(run)} diverged with another version of its parts: it is trained again.")
+            if run.diverged and not run.copied and provenance.of(run):
+                lab.say(f"{title(run)} diverged with other code than is here: it is trained again.")
                 restart(run, lab)
-    for line in [] if where.force else changes(mine):  # numbers of another code are read
+            elif not (run.trained or run.diverged):
+                _drop_outdated(run, lab)
+    for line in [] if where.retrain else changes(mine):  # numbers of another code are read
         where.reporter.last(line)
     tell_engine(mine, lab)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1), models)
     every = mine
-    if not (tested or where.force):
+    if not (tested or where.retrain):
         for run in filter(clock.done, mine):
             if run.trained and not where.dry_run:  # its process may have been killed before it drew
                 draw(run, afresh=False, tested=False)
@@ -101,7 +111,12 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         return False
     if where.bounded:
         check_time(mine, lab, clock, where.jobs or 1)
-    if where.force:
+    if where.retrain:
+        seconds, number = clock.whole(mine) / min(where.jobs or 1, len(mine) or 1), len({run.folder for run in mine})
+        theirs = f"; {left_out} of the repository's evidence are left out" if left_out else ""
+        lab.say(f"--retrain: {number} run{'s' * (number > 1)} to be done anew, about {duration(seconds)}{theirs}.")
+        if where.bounded and seconds > lab.longest:
+            raise BadValue(f"more than {duration(lab.longest)}: add --allow-large to begin it all the same.")
         for run in mine:
             restart(run, lab)
         where, clock = allocated(asked, mine, lab, clock)
@@ -140,7 +155,7 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
         )
     left = [run for run in runs if not clock.done(run)]
     if left and parts == 1:
-        raise RunFailed(f"{len(left)} of {len(runs)} runs were cleared meanwhile by another process (--force).")
+        raise RunFailed(f"{len(left)} of {len(runs)} runs were cleared meanwhile by another process (--retrain).")
     if left:
         lab.say(
             f"{len(left)} of {len(runs)} runs are left to other shards; once they are finished, ask without --shard."
@@ -193,7 +208,16 @@ def tell_divergence(runs: Sequence[Run], say: Say) -> None:
     """Say which trainings diverged, and so count as wrong everywhere."""
     for run in runs:
         if reason := run.diverged:
-            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --force trains it again.")
+            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --retrain trains it again.")
+
+
+def _drop_outdated(run: Run, lab: Lab) -> None:
+    """Remove checkpoints that were made by other code than is here; the training starts anew, whoever does it."""
+    path = run.folder / checkpoints.NAMES[0]
+    if other := provenance.of_stored(checkpoints.made_by(run.folder), run.spec, path):
+        lab.say(f"{title(run)}: its checkpoint was made with {' and '.join(other)}; it starts anew.")
+        with run.locked(lab.say, lab.stopping):
+            checkpoints.remove(run.folder)
 
 
 def settled(run: Run) -> None:

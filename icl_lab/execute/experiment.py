@@ -12,6 +12,7 @@ from icl_lab.claims import judge, ledger, study
 from icl_lab.claims.finished import Finished
 from icl_lab.claims.ledger import FIRST, LIKELY, Finding
 from icl_lab.claims.schema import Claim, Experiment
+from icl_lab.comparison.rates import check_code
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.execute.complete import check_asked, complete
 from icl_lab.execute.study import complete_for, tell_before
@@ -44,6 +45,8 @@ def carry_out(
     """
     if made.question() is None and len(made.variants) < 2:
         raise BadValue(f"a comparison needs a variant beside its baseline '{made.baseline}'; name another --variant.")
+    if made.rates == "own":
+        check_code([made.spec(each, order.preset, order.settings) for each in made.variants], lab.store)
     groups = study.groups(made, lab.store, order.preset, seeds, order.settings)
     question = made.question()
     if question is not None:

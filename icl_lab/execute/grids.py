@@ -26,7 +26,7 @@ from icl_lab.execute.study import Made
 from icl_lab.execute.where import Where
 from icl_lab.figures.lines import TunedLine, tuned
 from icl_lab.figures.maps import side_by_side
-from icl_lab.runs import study_folder, summary
+from icl_lab.runs import provenance, study_folder, summary
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -71,6 +71,8 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested
     chosen = best(rows) if len(trained) == len(cells) else {}
     metric = tasks.build(plan.task).metric_label(tasks.build(plan.task).headline) if tested else "training loss"
     text = _text(plan, rows, chosen, metric, baseline, lab.command)
+    if other_code := provenance.words([run for runs in groups.values() for run in runs]):
+        text += f"\n{other_code}\n"
     lab.show(text)
     flat = [_flat(row) for row in rows]
     files = {"grid.csv": csv_text(list(flat[0]), flat), "table.md": text}

@@ -107,6 +107,7 @@ class RunPlan:
         if self.rates == "own":
             from icl_lab.comparison import rates  # a sweep needs no curves
 
+            rates.check_code([*specs.values()], store)
             specs = {spec.hash: spec for spec in rates.own([*specs.values()], store)}
         for spec in specs.values():
             check_swap(spec, self.swap)
@@ -128,6 +129,7 @@ class RunPlan:
         own = "" if self.rates == "shared" else self.rates
         grid = [f"{name}={','.join(values)}" for name, values in self.grid.items()]
         said = {"grid": grid, "swap": self.swap, "draws": draws, "rates": own, **more, "force": where.force}
+        said["retrain"] = where.retrain
         seeds = max(self.seeds) + 1
         if verb in ("sweep", "train") and len(self.seeds) == 1 and seeds > 1:
             seeds, said = 1, {"seed": str(self.seeds[0]), **said}

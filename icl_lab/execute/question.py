@@ -39,5 +39,5 @@ def command_of(question: str, analysis: AnyAnalysis, runs: Sequence[Run], where:
         else:
             told = ",".join(f"{each:.12g}" for each in value) if isinstance(value, tuple) else value
             words += command.options({field.name: told})
-    more = command.options({"name": where.name, "force": where.force})
+    more = command.options({"name": where.name, "force": where.force, "retrain": where.retrain})
     return command.joined(question, [*words, *more], where.root)

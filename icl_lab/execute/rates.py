@@ -14,7 +14,7 @@ from icl_lab.comparison.rates import Curve, muon
 from icl_lab.execute.complete import complete
 from icl_lab.execute.study import Made
 from icl_lab.execute.where import Where
-from icl_lab.runs import study_folder
+from icl_lab.runs import provenance, study_folder
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -71,7 +71,7 @@ def measure(plan: RatesPlan, lab: Lab, where: Where) -> Made:
     while True:
         if not complete([*chain(*(group for each in runs.values() for group in each.values()))], lab, where):
             raise Unfinished(folder)
-        where = replace(where, force=False)  # the runs of the first round are new by now
+        where = replace(where, retrain=False)  # the runs of the first round are new by now
         curves = {label: rates.curve(spec, runs[label]) for label, spec in specs.items()}
         wider = {label: found for label, each in curves.items() if (found := each.wider())}
         if not wider:
@@ -101,6 +101,7 @@ def _runs(
 
 def _record(plan: RatesPlan, runs: Mapping[str, CurveRuns], lab: Lab) -> StudyRecord:
     options = {"factors": plan.factors, "widths": plan.widths, "settings": plan.settings, "seeds": plan.seeds}
+    options |= {"task": plan.task, "preset": plan.preset, "attns": [*map(normalizers.canonical, plan.attns)]}
     groups = {f"{label}, x{factor:g}": group for label, each in runs.items() for factor, group in each.items()}
     return StudyRecord.of(KIND, options, groups, lab.command)
 
@@ -131,6 +132,8 @@ def _publish(
         f"Made by {md.code(lab.command)}.",
         "",
     ]
+    if other_code := provenance.words([run for each in runs.values() for group in each.values() for run in group]):
+        lines += [other_code, ""]
     rows = [
         {
             "task": run.spec.task, "preset": run.spec.preset, "attn": run.spec.attn, "width": run.spec.model.width,

@@ -103,7 +103,7 @@ def analyse(question: str, analysis: AnyAnalysis, runs: Sequence[Run], lab: Lab,
         tell_before(before.folders(study), lab.say, "--force")
         lacking = before.unasked(lacking, groups, analysis.reads_grids)
         study = msgspec.structs.replace(study, asked=before.commits(study))
-    if not complete_for(analysis, lacking, lab, replace(where, force=False), tested=analysis.reads_grids):
+    if not complete_for(analysis, lacking, lab, replace(where, retrain=False), tested=analysis.reads_grids):
         raise Unfinished(place)
     found = runner.ask(analysis, groups, lab, *([before.rows] if before is not None else []))
     text = answers.publish(study, analysis, found, groups, place, show=lab.show)

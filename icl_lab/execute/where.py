@@ -45,7 +45,8 @@ class Where:
         None, "Folder of runs and studies; by default results, of an analysis that of runs."
     )
     name: str = option("", "Folder of a study in it; by default named by what is asked.")
-    force: bool = option(False, "Repeat runs that are finished, and write over another study of that name.")
+    force: bool = option(False, "Write over another study of that name; an analysis asks its models again.")
+    retrain: bool = option(False, "Repeat runs that are finished; those of the repository are left out.")
     evidence: bool | None = option(
         None, "Whether the repository's runs stand in for runs that the folder lacks.", "place"
     )

@@ -15,7 +15,7 @@ from icl_lab.base.registry import filename
 from icl_lab.runs import reuse, study_folder
 from icl_lab.runs.evidence.archive import ArchivedRun
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
-from icl_lab.runs.run import READ_OUT, Run
+from icl_lab.runs.run import MEASURED_BY, READ_OUT, Run
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
 Cells = Sequence[Mapping[str, float]]
@@ -41,7 +41,7 @@ def run_files(
     for place in _test_folders(run):
         swap = swapped_run(run, place)
         swap.measured()
-        found[swap.below("grid.csv")] = swap.read(swap.below("grid.csv"))
+        found |= _tested(swap)
         found |= _errors(swap, cells)
     if weights:
         if not run.trained:
@@ -121,11 +121,16 @@ def _own_files(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:
     run.measured()
     run.env()
     run.history()
-    found = {name: run.read(name) for name in ALWAYS}
+    found = {name: run.read(name) for name in ALWAYS} | _tested(run)
     last = run.last_parameters()
     if last is not None and sum(values.numel() for values in last.values()) <= READ_OUT_NUMBERS:
         found[READ_OUT] = save(last)
     return found | _errors(run, cells)
+
+
+def _tested(run: Run) -> dict[str, bytes]:
+    """The grid of a test, and the record of what measured it, where there is one."""
+    return {name: run.read(name) for each in (MEASURED_BY, "grid.csv") if (name := run.below(each)) in run.files}
 
 
 def _errors(run: Run, cells: Callable[[Run], Cells]) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ from icl_lab import __version__, normalizers, tasks
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.registry import Choice, Entry, Registry
-from icl_lab.runs import summary
+from icl_lab.runs import provenance, summary
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
 from icl_lab.runs.summary import bound_words
@@ -25,7 +25,8 @@ def text(run: Run, library: str = "icl_lab") -> str:
         ("bound on answers", bound_words(run)),
         ("settings", f"preset {spec.preset}" + "".join(f", {md.code(each)}" for each in differences(spec))),
         ("made with", f"icl_lab {env.get('versions', {}).get('icl_lab', '')}, commit {env.get('commit', 'unknown')}, "
-                      f"torch {env.get('versions', {}).get('torch', '')}, {env.get('device', '')}"),
+                      f"torch {env.get('versions', {}).get('torch', '')}, {env.get('device', '')}"
+                      + (f"; code {made}" if (made := provenance.of(run)) else "")),
         ("weights (sha256)", md.code(str(env.get("model_sha256", "")))),
     ]  # fmt: skip
     lines = ["---", "license: mit", f"library_name: {library}", "tags: [in-context-learning, attention]", "---", ""]

@@ -7,6 +7,7 @@ from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.grid import Grid
 from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.runs import provenance
 from icl_lab.runs.command import settings
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
@@ -16,20 +17,20 @@ Say = Callable[[str], object]
 
 def grids(
     store: Store, say: Say, tick: Tick = silent, wanted: Callable[[Run], bool] = lambda run: True
-) -> Iterator[tuple[Grid, Mapping[str, str], bool]]:
+) -> Iterator[tuple[Grid, Mapping[str, str], bool, str]]:
     """Yield the grid of every finished run and of its tests with other normalizers, for ``grid.stacked``.
 
     Of those that are ``wanted``; others are not read.
 
-    With it come the settings of the run (``command.settings``), and whether it is the evidence's. ``say`` reports runs
-    that cannot be read.
+    With it come the settings of the run (``command.settings``), whether it is the evidence's, and whether its code
+    is another one now. ``say`` reports runs that cannot be read.
     """
     for run in counted(list(filter(wanted, store.runs(say))), "reading runs", tick, lambda run: run.name):
         if not run.finished:
             continue
         for each in (run, *map(run.swapped, swaps(run))):
             try:
-                yield each.grid(), settings(run.spec), each.copied
+                yield each.grid(), settings(run.spec), each.copied, str(provenance.of(each))
             except RunFailed as reason:
                 say(str(reason))
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +20,15 @@ from icl_lab.training.recipe import TrainSpec
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")  # the last, and the one before it
 MISFIT = (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, LabError)  # what garbage can raise
+Differs = Callable[[object, Path], Sequence[str]]  # how the record in a checkpoint differs from the code here
 SUM = 32  # bytes of the sha256 that a file begins with
 
 
-def keep(folder: Path, owner: str, model: GPT2, progress: Progress) -> None:
-    """Publish a checkpoint of the run ``owner``; the one before it stays until the next."""
-    data = packed({"owner": owner, "attn": model.attn, "model": model.state_dict(), **asdict(progress)})
+def keep(folder: Path, owner: str, model: GPT2, progress: Progress, made_by: Mapping[str, Any] | None = None) -> None:
+    """Publish a checkpoint of the run ``owner``, with the record of what trains; the one before it stays until then."""
+    data = packed(
+        {"owner": owner, "made_by": made_by, "attn": model.attn, "model": model.state_dict(), **asdict(progress)}
+    )
     last, before = (folder / name for name in NAMES)
     if last.exists():
         last.replace(before)
@@ -40,13 +43,20 @@ def packed(state: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(data).digest() + data
 
 
-def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable[[str], object]) -> Progress:
+def resume(
+    folder: Path,
+    owner: str,
+    model: GPT2,
+    spec: TrainSpec,
+    say: Callable[[str], object],
+    differs: Differs = lambda made_by, path: (),
+) -> Progress:
     """Load the newest whole checkpoint of the run ``owner`` into ``model``, and say where it goes on.
 
-    One that is damaged, of another run, or that does not fit this one is named and left aside; without any the training
-    starts from step 0.
+    One that is damaged, of another run, made by other code (``differs``), or that does not fit this one is named and
+    left aside; without any the training starts from step 0.
     """
-    there = [folder / name for name in NAMES if (folder / name).exists()]
+    there, outdated = [folder / name for name in NAMES if (folder / name).exists()], False
     for path in there:
         state = unpacked(path)
         if state is None:
@@ -54,6 +64,10 @@ def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable
             continue
         if (whose := state.pop("owner", "a run that it does not name")) != owner:
             say(f"{path} is of another run ({whose}, not {owner}) and is left aside.")
+            continue
+        if other := differs(state.pop("made_by", None), path):
+            say(f"{path} was made with {' and '.join(other)} and is left aside.")
+            outdated = True
             continue
         try:
             _take_up(deepcopy(model), state, spec)  # on a copy, because what does not fit may fit in part
@@ -64,7 +78,7 @@ def resume(folder: Path, owner: str, model: GPT2, spec: TrainSpec, say: Callable
         say(f"goes on from step {progress.step} ({path.name}).")
         return progress
     if there:
-        say("no checkpoint is whole; starts from step 0.")
+        say(f"no checkpoint is {'of this code' if outdated else 'whole'}; starts from step 0.")
     return Progress()
 
 
@@ -83,9 +97,17 @@ def _take_up(model: GPT2, state: Mapping[str, Any], spec: TrainSpec) -> Progress
 
 def step(folder: Path) -> int:
     """Return the step of the newest whole checkpoint in a folder; 0 without one."""
+    return next((step for state in _whole(folder) if isinstance(step := state.get("step"), int) and step >= 0), 0)
+
+
+def made_by(folder: Path) -> object:
+    """Return the record of what made the newest whole checkpoint in a folder; None without one."""
+    return next((state.get("made_by") for state in _whole(folder)), None)
+
+
+def _whole(folder: Path) -> Iterator[dict[str, Any]]:
     there = (folder / name for name in NAMES if (folder / name).exists())
-    steps = (state.get("step") for path in there if (state := unpacked(path)) is not None)
-    return next((step for step in steps if isinstance(step, int) and step >= 0), 0)
+    return (state for path in there if (state := unpacked(path)) is not None)
 
 
 def remove(folder: Path) -> None:

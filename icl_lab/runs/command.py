@@ -39,7 +39,7 @@ def repeats(run: Run, results: Folder = RESULTS, *, anew: bool = False) -> str:
     """
     spec, seeds = run.spec, 1 if anew else run.seed + 1
     more: dict[str, str | bool] = {"swap": run.swap, "draws": spec.test.draws if spec.test.draws != "ours" else ""}
-    more |= {"seed": str(run.seed), "force": True} if anew else {}
+    more |= {"seed": str(run.seed), "retrain": True} if anew else {}
     # Of a part that is not here nobody can say what differs.
     settings = [field for field in differences(spec) if not field.startswith("(")]
     return trains("sweep", spec.task, [spec.attn], spec.preset, settings, seeds, results, **more)

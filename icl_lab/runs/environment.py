@@ -18,7 +18,7 @@ import torch
 
 from icl_lab import normalizers, tasks
 from icl_lab.base import foreign
-from icl_lab.base.errors import BadValue, LabError, UnknownName
+from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.base.registry import Choice, Registry
 from icl_lab.base.version import commit as commit
 from icl_lab.model import positions
@@ -29,6 +29,7 @@ from icl_lab.runs.spec import RunSpec
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
 FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
 BUILT_IN = "parts"  # of env.json: the parts of this package, with the hashes of their code
+COMPUTING = ("torch", "Python")  # versions that bits depend on
 READ = "reads"  # of env.json: files that the task reads, name -> SHA-256; left out where it reads none
 
 
@@ -144,49 +145,36 @@ def explain_missing(error: UnknownName, root: Path) -> UnknownName:
     return error
 
 
-def changed_parts(spec: RunSpec, folder: Path) -> Iterator[str]:
-    """Yield a sentence for each part of a stored run whose code has changed since the run.
+def stored_parts(spec: RunSpec, env: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, str], str]]:
+    """Yield kind, name and record of each part that ``env.json`` names, with the hash of its code now.
 
-    Files that the task reads count too. A run that was made before hashes were kept, and one of the evidence, which
-    names its commit, are not compared.
+    Parts that are not here are left out: whoever needs them says so (``require_parts``).
     """
-    then = {(part["kind"], part["name"]): part for part in _stored(folder)}
+    then = {(part["kind"], part["name"]): part for part in _parts_in(env)}
     for registry, name in dict.fromkeys(parts(spec)):
-        made = then.get((registry.kind, name))
-        if made is None or name not in registry.names():
-            continue
-        now = registry.record(name)
-        if now["sha256"] != made["sha256"]:
-            hashes = f"(sha256 {made['sha256'][:8]}, now {now['sha256'][:8]})"
-            what = f"the {registry.kind} '{name}' in {_words(made)}" if "file" in made else _words(made)
-            yield f"another version of {what} {hashes}"
-    told = _env(folder).get(READ)
-    if isinstance(told, dict) and told:
-        try:
-            read = tasks.reads(spec.task)
-        except LabError:  # a task or a file that is not here; whoever needs it says so
-            return
-        for name, sha in read.items():
-            if told.get(name, sha) != sha:
-                yield f"another version of {name} (sha256 {told[name][:8]}, now {sha[:8]})"
+        if (made := then.get((registry.kind, name))) is not None and name in registry.names():
+            yield registry.kind, name, made, registry.record(name)["sha256"]
 
 
-def keeps_parts(folder: Path) -> bool:
-    """True if a stored run says which code its parts had."""
-    return BUILT_IN in _env(folder)
+def places(env: Mapping[str, Any]) -> dict[str, str]:
+    """Return where the code of each part lies that ``env.json`` names, by ``KIND 'NAME'``."""
+    return {f"{part['kind']} '{part['name']}'": words(part) for part in _parts_in(env)}
 
 
-def parts(spec: RunSpec) -> Iterator[tuple[Registry, str]]:
-    """Yield the names of all parts that a specification chooses, each with the registry that it is in."""
+def parts(spec: RunSpec, swap: str = "") -> Iterator[tuple[Registry, str]]:
+    """Yield the names of all parts that a specification chooses, and of a ``swap``, each with its registry."""
     yield tasks.registry, Choice.parse(spec.task).name
-    for attn in filter(None, (spec.attn, spec.train.switch_to)):
+    for attn in filter(None, (spec.attn, spec.train.switch_to, swap)):
         yield from normalizers.parts(attn)
     for code in filter(None, (spec.model.positions, spec.test.positions)):
         yield positions.registry, Choice.parse(code).name
 
 
 def _stored(folder: Path) -> list[dict[str, str]]:
-    env = _env(folder)
+    return _parts_in(_env(folder))
+
+
+def _parts_in(env: Mapping[str, Any]) -> list[dict[str, str]]:
     lists = [env[field] for field in (FIELD, BUILT_IN) if isinstance(env.get(field), list)]
     return [
         part for parts in lists for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)
@@ -205,10 +193,10 @@ def _made_with(part: Mapping[str, Any] | None, folder: Path) -> str:
     if part is None:
         return f"The run in {folder} needs it, and does not say which --import it came from: give that again."
     again = "give it again" if "import" in part else "install it again"
-    return f"The run in {folder} was made with {_words(part)}: {again}."
+    return f"The run in {folder} was made with {words(part)}: {again}."
 
 
-def _words(part: Mapping[str, str]) -> str:
+def words(part: Mapping[str, str]) -> str:
     """``--import ./mine.py``, the distribution where it came by an entry point, or the file in this package."""
     if "file" in part:
         return part["file"]

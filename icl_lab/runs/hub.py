@@ -31,6 +31,7 @@ COLUMNS = {  # of the table of all cells, besides the axes of the tasks
     "stderr": "standard error of the mean over prompts",
     "count": "number of prompts",
     "evidence": "true for runs of icl_lab's own repository",
+    "code": "same, changed: what, or unknown: whether the code that made the run is the one that wrote this table",
 }
 
 

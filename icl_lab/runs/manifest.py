@@ -17,7 +17,7 @@ from icl_lab.base.files import publish, sha256
 
 NAME = "manifest.json"
 WEIGHTS = "model.safetensors"
-WAY_OUT = "delete its folder, or add --force, and run the same command again"
+WAY_OUT = "delete its folder, or add --retrain, and run the same command again"
 
 
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

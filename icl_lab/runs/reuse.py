@@ -7,10 +7,10 @@ from typing import Any
 
 from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed
-from icl_lab.runs import run_files
+from icl_lab.runs import provenance, run_files
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WEIGHTS
-from icl_lab.runs.run import SPEC, TRAINED, Run, parse_spec
+from icl_lab.runs.run import MADE_BY, SPEC, TRAINED, Run, parse_spec
 from icl_lab.runs.run_files import RunFiles, RunFolder
 
 
@@ -39,10 +39,7 @@ def has_model(run: Run) -> bool:
 
 def same_model(files: RunFiles, env: Mapping[str, Any]) -> bool:
     """True if a stored run was measured with the very model that an ``env.json`` is about."""
-    if (data := files.find("env.json")) is None:
-        return False
-    held = json.loads(foreign.shallow(data))
-    return isinstance(held, dict) and held.get("model_sha256") == env.get("model_sha256")
+    return "env.json" in files and _env(files).get("model_sha256") == env.get("model_sha256")
 
 
 def _alike(run: Run, say: Say) -> Iterator[RunFiles]:
@@ -56,5 +53,15 @@ def _alike(run: Run, say: Say) -> Iterator[RunFiles]:
         except RunFailed as reason:
             say(str(reason))
             continue
-        if spec.training == training:
-            yield files
+        if spec.training != training:
+            continue
+        if other := provenance.of_stored(_env(files).get(MADE_BY), spec, files.path / "env.json"):
+            say(f"{files.path} was trained alike, but with {' and '.join(other)}: its model is not taken.")
+            continue
+        yield files
+
+
+def _env(files: RunFiles) -> dict[str, Any]:
+    data = files.find("env.json")
+    held = json.loads(foreign.shallow(data)) if data is not None else {}
+    return held if isinstance(held, dict) else {}

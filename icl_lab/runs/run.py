@@ -34,6 +34,7 @@ from icl_lab.base.registry import filename
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
+from icl_lab.runs.checkpoints import Differs
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
 from icl_lab.runs.measure import Errors
@@ -42,11 +43,13 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.training.loop import Progress
 
 SPEC = "spec.json"
-REPLACED = ".replaced"  # what --force sets aside until the run is finished again
+REPLACED = ".replaced"  # what --retrain sets aside until the run is finished again
 READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
 DIVERGED = "diverged"  # of env.json: why the model is missing
 TRAINED = ("history.csv", "env.json", WEIGHTS)
-MEASURED = ("errors.safetensors", "positions.csv", "grid.csv")
+MADE_BY = "made_by"  # of env.json and of a checkpoint: the record of what trains (provenance.py)
+MEASURED_BY = "measured.json"  # the record of what tested
+MEASURED = (MEASURED_BY, "errors.safetensors", "positions.csv", "grid.csv")
 
 # All that parsers and torch raise on a text or on tensors that say something impossible.
 MISFIT = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, SafetensorError)
@@ -194,14 +197,17 @@ class Run:
         """Remove the finished run that was set aside when this one was done afresh."""
         shutil.rmtree(self.folder / REPLACED, ignore_errors=True)
 
-    def keep(self, model: GPT2, progress: Progress) -> None:
-        """Publish a checkpoint; the one before it stays until the next."""
+    def keep(self, model: GPT2, progress: Progress, made_by: Mapping[str, Any] | None = None) -> None:
+        """Publish a checkpoint with the record of what trains; the one before it stays until the next."""
         with writing(self.folder):
-            checkpoints.keep(self.folder, self._owner, model, progress)
+            checkpoints.keep(self.folder, self._owner, model, progress, made_by)
 
-    def resume(self, model: GPT2, say: Say) -> Progress:
-        """Load the newest whole checkpoint of this run into ``model``, and say where it goes on."""
-        return checkpoints.resume(self.folder, self._owner, model, self.spec.train, say)
+    def resume(self, model: GPT2, say: Say, differs: Differs = lambda made_by, path: ()) -> Progress:
+        """Load the newest whole checkpoint of this run into ``model``, and say where it goes on.
+
+        ``differs`` says how its record differs from the code that is here: such a checkpoint is left aside.
+        """
+        return checkpoints.resume(self.folder, self._owner, model, self.spec.train, say, differs)
 
     @property
     def checkpoint_step(self) -> int:
@@ -280,9 +286,10 @@ class Run:
         """Return the rows of ``history.csv``."""
         return self._decoded("history.csv", decode_history)
 
-    def finish(self, grid: Grid, positions: Grid, errors: Errors) -> None:
+    def finish(self, grid: Grid, positions: Grid, errors: Errors, measured_by: Mapping[str, Any] | None = None) -> None:
         """Write test results; ``grid.csv`` is written last, and from then on the run is finished."""
-        kept = {"errors.safetensors": errors.encoded()} if errors.cells else {}
+        kept = {MEASURED_BY: _json(measured_by).encode()} if measured_by else {}
+        kept |= {"errors.safetensors": errors.encoded()} if errors.cells else {}
         files = {**kept, "positions.csv": positions.csv().encode(), "grid.csv": grid.csv().encode()}
         self.publish_measured({self.below(name): data for name, data in files.items()})
 

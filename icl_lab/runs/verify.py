@@ -9,7 +9,7 @@ from typing import Literal
 from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.progress import Tick, counted, silent
-from icl_lab.runs import archiving, checks, environment, manifest, study_folder
+from icl_lab.runs import archiving, checks, manifest, provenance, study_folder
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.manifest import WEIGHTS
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
@@ -34,13 +34,13 @@ class Verification:
     def changes(self) -> list[str]:
         """Sentences on parts and files that have changed since the run; such changes are not damage."""
         whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
-        return list(environment.changed_parts(self.run.spec, self.run.folder)) if whole and self.run else []
+        return [each.words for each in provenance.of(self.run).differences] if whole and self.run else []
 
     @property
     def unknown_code(self) -> bool:
-        """True if a run was made before the code of its parts was recorded."""
-        made = self.run is not None and self.kind == "run" and self.run.recorded
-        return made and self.run is not None and not environment.keeps_parts(self.run.folder)
+        """True if a run was made before all of its code was recorded."""
+        whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
+        return whole and self.run is not None and str(provenance.of(self.run)) == "unknown"
 
 
 def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:

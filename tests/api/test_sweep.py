@@ -187,7 +187,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
     monkeypatch.setattr(reporter, "Bar", Pressed)
     monkeypatch.setattr(reporter, "say", lambda text: None)
     settings = [*SMALL[1:], "train.steps=60"]
-    where = icl.Where(results=whole.lab.store.root, force=True)
+    where = icl.Where(results=whole.lab.store.root, retrain=True)
     with pytest.raises(KeyboardInterrupt, match="goes on where it stands"):
         icl.sweep("linear", "ssa", "smoke", settings, seeds=[1], where=where)
     assert signal.getsignal(signal.SIGINT) is before

@@ -64,7 +64,7 @@ def test_force_repeats(run, tmp_path):
     run(*sweep())
     (path,) = (tmp_path / "results").rglob("grid.csv")
     before = path.stat().st_mtime_ns, path.read_text()
-    code, out, _ = run(*sweep("--force"))
+    code, out, _ = run(*sweep("--retrain"))
     assert code == 0
     assert "wrote" in out
     assert path.stat().st_mtime_ns != before[0]
@@ -80,7 +80,7 @@ def test_missing_or_outdated_pictures_are_drawn(run, tmp_path):
     run(*sweep())
     assert picture.read_bytes() == b"as another version drew it"
     assert picture.with_suffix(".svg").exists()
-    run(*sweep("--force"))
+    run(*sweep("--retrain"))
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 

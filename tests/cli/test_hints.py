@@ -32,7 +32,7 @@ def following(out):
 
 @pytest.mark.slow
 def test_after_a_sweep_the_same_is_compared(run, tmp_path):
-    code, out, _ = run("sweep", "--attn", "ssa", *SWEEP, "--force", "--threads", "1")
+    code, out, _ = run("sweep", "--attn", "ssa", *SWEEP, "--retrain", "--threads", "1")
     assert code == 0
     (line,) = following(out)
     words = shlex.split(line)
@@ -40,7 +40,7 @@ def test_after_a_sweep_the_same_is_compared(run, tmp_path):
     assert words.count("--set") == len(SMALL) // 2
     assert words[words.index("--results") + 1] == str(tmp_path / "results")
     assert [words[n + 1] for n, word in enumerate(words) if word == "--attn"] == ["ssa softmax"]
-    assert "--force" not in out
+    assert "--retrain" not in out
     code, out, _ = run(*words[1:-2] if words[-2] == "--results" else words[1:])
     assert code == 0
     *_, line = following(out)

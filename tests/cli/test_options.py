@@ -106,13 +106,13 @@ def asked():
 
 def test_options_become_a_plan_and_a_place(asked):
     words = ["--task", "linear", "--attn", "ssa", "--attn", "softmax", "--seeds", "2", "--swap", "ssmax"]
-    words += ["--set", "train.steps=5", "--draws", "paper", "--results", "there", "--jobs", "3", "--force"]
+    words += ["--set", "train.steps=5", "--draws", "paper", "--results", "there", "--jobs", "3", "--retrain"]
     handed = asked(*words, "--no-evidence", "--shard", "2/4", "--name", "n", "--mine", "x")
     settings = ["train.steps=5", "draws=paper"]
     assert handed["plan"] == RunPlan("linear", ("ssa", "softmax"), "lite", settings, range(2), "ssmax")
     assert handed["mine"] == "x"
     where = handed["where"]
-    assert (where.root, where.jobs, where.force, where.evidence) == (Path("there"), 3, True, False)
+    assert (where.root, where.jobs, where.retrain, where.evidence) == (Path("there"), 3, True, False)
     assert (where.shard, where.name, where.dry_run) == ((2, 4), "n", False)
     assert where.reporter.command.startswith("icl-lab")
 

@@ -147,7 +147,8 @@ def test_words_say_shared_or_own():
     assert rates.words({"softmax": SPEC, "ssa": SPEC}) == "Shared learning rate: 0.005 (Muon 0.005)."
     two = {"softmax": SPEC, "ssa": rates.scaled(SPEC, 2)}
     assert rates.words(two) == "Learning rates differ: softmax 0.005 (Muon 0.005), ssa 0.01 (Muon 0.01)."
-    assert rates.words(two, tuned=True).startswith("Own learning rates, each the best of its curve: softmax 0.005")
+    said = rates.words(two, {"softmax": curve({1: 0.1})})
+    assert said.startswith("Own learning rates, each the best of its curve over 2 tuning seeds: softmax 0.005")
 
 
 def test_a_curve_whose_best_has_moved_is_noticed():

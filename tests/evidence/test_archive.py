@@ -223,7 +223,9 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     assert code == 0
     assert "evidence" not in err
     assert len(list((tmp_path / "other").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
-    code, _, err = run(*words, "--force", results=tmp_path / "third")
+    code, _, err = run(*words, "--retrain", results=tmp_path / "third")
+    assert "--retrain: 2 runs to be done anew, about " in err
+    assert "; 1 of the repository's evidence are left out." in err
     assert len(list((tmp_path / "third").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
 
 

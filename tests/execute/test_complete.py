@@ -302,16 +302,16 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     steps = iter([False] * 20)
     object.__setattr__(lab, "stopping", lambda: next(steps, True))
     with pytest.raises(Stopped):
-        complete([run], lab, Where(force=True))
+        complete([run], lab, Where(retrain=True))
     stood = run.checkpoint_step
     assert stood > 0
     object.__setattr__(lab, "stopping", lambda: False)
-    complete([run], lab, Where(force=True))
+    complete([run], lab, Where(retrain=True))
     assert f"goes on from step {stood} (checkpoint.pt)." in lab.said
     assert run.grid().csv() == before
     assert not (run.folder / launching.FORCED).exists()
     lab.said.clear()
-    complete([run], lab, Where(force=True))  # finished since: now it is repeated from the start
+    complete([run], lab, Where(retrain=True))  # finished since: now it is repeated from the start
     assert not any("goes on" in line for line in lab.said)
 
 
@@ -338,7 +338,7 @@ def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
 
 @pytest.mark.slow
 def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
-    for force in ([], ["--force"], ["--force"]):
+    for force in ([], ["--retrain"], ["--retrain"]):
         code, out, _ = run("train", "--attn", "ssa", *RUN, *force)
         assert (code, out.split()[0]) == (0, "trained:")
     assert run("train", "--attn", "ssa", *RUN)[1].startswith("was trained already")

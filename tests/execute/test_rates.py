@@ -38,7 +38,7 @@ def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monk
     assert {tuple(run.spec.test.axes["sigma_f"]) for run in runs} == {(1.0, 4.0)}
     assert {run.spec.test.draws for run in runs} == {"ours"}
     study = icl.compare("linear", ["softmax", "ssa"], "smoke", {**SMALL, "rates": "own"}, seeds=1, where=where)
-    said = "Own learning rates, each the best of its curve: softmax 0.012, ssa 0.003."
+    said = "Own learning rates, each the best of its curve over 1 tuning seed: softmax 0.012, ssa 0.003."
     assert study.rates == said
     assert said in (study.folder / "table.md").read_text()
     assert "| `softmax` | x1 | 0.012 | x0.5 to x2 |" in (study.folder / "table.md").read_text()

@@ -4,13 +4,13 @@ import json
 import re
 import shutil
 
-import msgspec
 import pytest
 
 import icl_lab as icl
-from icl_lab.base import registry
-from icl_lab.runs import archiving, environment
+from icl_lab import normalizers, pipeline
+from icl_lab.runs import archiving, environment, provenance
 from icl_lab.runs.evidence.archive import Archive
+from tests.planted import forget, plant
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -39,12 +39,9 @@ CHANGED = "made with another version of the normalizer 'ssa' in icl_lab/normaliz
 @pytest.fixture
 def edit(monkeypatch):
     """Has the code of a class be another one from here on."""
-    known = registry.code_hash
-
-    def change(name):
-        monkeypatch.setattr(registry, "code_hash", lambda part: "0" * 12 if part.registered == name else known(part))
-
-    return change
+    yield lambda name: plant(monkeypatch, normalizers.registry.part(name).__module__)
+    monkeypatch.undo()
+    forget()
 
 
 def env_of(folder):
@@ -65,13 +62,13 @@ def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     code, again, err = run("sweep", "--attn", "ssa+gated", *SMALL)
     assert code == 0
     assert CHANGED in err.splitlines()[-1]
-    assert err.splitlines()[-1].endswith("now 00000000); --force repeats it.")
+    assert re.search(r"now [0-9a-f]{8}\); --retrain repeats it\.$", err.splitlines()[-1])
     code, out, _ = run("verify", str(tmp_path / "results"))
     assert code == 0
     (line,) = (line for line in out.splitlines() if line.startswith("made with other code: "))
     assert "linear/ssa+gated/" in line
     assert CHANGED.removeprefix("made ") in line
-    code, _, err = run("sweep", "--attn", "ssa+gated", *SMALL, "--force")
+    code, _, err = run("sweep", "--attn", "ssa+gated", *SMALL, "--retrain")
     assert (code, "another version" in err) == (0, False)
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
 
@@ -88,28 +85,32 @@ def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
             ask()
         assert [each.filename for each in warned] == [__file__]
         assert re.search(
-            r"icl-lab sweep --task linear --attn ssa .*--force --results .* trains it anew", str(warned[0].message)
+            r"icl-lab sweep --task linear --attn ssa .*--retrain --results .* trains it anew", str(warned[0].message)
         )
     err = run("export", "--all", "--out", str(tmp_path / "cells.parquet"), "--results", str(tmp_path / "results"))[2]
     assert CHANGED in err.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_evidence_and_lost_texts_are_not_compared(run, tmp_path, edit, monkeypatch):
+def test_evidence_is_compared_and_lost_texts_are_not(run, tmp_path, edit, monkeypatch):
     assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
     stored = icl.find("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False)).stored
     archive = Archive(tmp_path / "evidence")
     archive.add({stored.key: archiving.run_files(stored, weights=True)})
     env, before = stored.folder / "env.json", (stored.folder / "env.json").read_bytes()
-    env.write_text(json.dumps({"reads": {"mine.txt": "0" * 64}}))
-    gone = msgspec.structs.replace(stored.spec, task="text:file=mine.txt")
-    assert list(environment.changed_parts(gone, stored.folder)) == []
+    lost = json.loads(before)
+    lost["made_by"]["files"] = {"mine.txt": "0" * 64}
+    (stored.folder / "manifest.json").unlink()
+    env.write_text(json.dumps(lost))
+    assert provenance.of(stored).differences == ()
     edit("ssa")
+    assert [each.kind for each in provenance.of(stored).differences] == ["normalizer 'ssa'"]
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(archive.root))
     shutil.rmtree(stored.folder)
     stored.folder.mkdir()
     env.write_bytes(before)
-    icl.load("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False))
+    with pytest.warns(UserWarning, match=re.escape(CHANGED)):
+        icl.load("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False))
 
 
 @pytest.mark.slow
@@ -121,15 +122,18 @@ def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edi
     assert before[1] == sorted(tmp_path.rglob("env.json"))[0].stat().st_mtime_ns
     edit("raw")
     code, _, err = run(*words)
-    assert "diverged with another version of its parts: it is trained again." in err
-    assert {part["name"]: part["sha256"] for part in env_of(tmp_path)["parts"]}["raw"] == "0" * 12
+    assert "diverged with other code than is here: it is trained again." in err
+    assert env_of(tmp_path)["finished"] >= before[0]
     assert "trained again" not in run(*words)[2]
 
 
 @pytest.mark.slow
 def test_a_run_from_before_is_not_compared_and_counted(run, tmp_path, edit, monkeypatch):
     monkeypatch.setattr(environment, "recorded_parts", lambda spec: {})
+    monkeypatch.setattr(pipeline, "MADE_BY", "another name")
     assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
+    for name in ("manifest.json", "measured.json"):
+        next(tmp_path.rglob(name)).unlink()
     edit("ssa")
     assert "another version" not in run("sweep", "--attn", "ssa", *SMALL)[2]
     out = run("verify", str(tmp_path / "results"))[1]

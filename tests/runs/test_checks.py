@@ -48,7 +48,7 @@ def test_a_sound_run_passes(done):
 @pytest.mark.slow
 def test_a_grid_of_another_run_is_refused(done, old, new, named):
     change(done, old, new)
-    with pytest.raises(RunFailed, match=f"{named}; delete its folder, or add --force"):
+    with pytest.raises(RunFailed, match=f"{named}; delete its folder, or add --retrain"):
         done.grid()
 
 

@@ -91,7 +91,7 @@ def test_no_damage_is_read(restored, name, how):
     _, run = restored
     path = run.folder / name
     path.write_bytes(DAMAGES[how](path.read_bytes()))
-    with pytest.raises(RunFailed, match=rf"{name} is damaged or edited \(.*\); delete its folder, or add --force"):
+    with pytest.raises(RunFailed, match=rf"{name} is damaged or edited \(.*\); delete its folder, or add --retrain"):
         READS[name](run)
 
 
@@ -109,7 +109,7 @@ def test_errors_that_were_removed_are_missed(restored):
     """Without them intervals would be told that leave the prompts out."""
     _, run = restored
     (run.folder / "errors.safetensors").unlink()
-    with pytest.raises(RunFailed, match=r"errors\.safetensors is missing; delete its folder, or add --force"):
+    with pytest.raises(RunFailed, match=r"errors\.safetensors is missing; delete its folder, or add --retrain"):
         run.measured()
 
 
@@ -139,7 +139,7 @@ def test_a_folder_without_a_manifest_gets_one_with_its_next_test(restored):
     sweeping.sweep(run.spec, 0, lab)
     assert set(manifest.read(run.folder)) == {
         *("spec.json", "history.csv", "env.json", "model.safetensors"),
-        *("errors.safetensors", "positions.csv", "grid.csv"),
+        *("measured.json", "errors.safetensors", "positions.csv", "grid.csv"),
     }
     assert run.grid().csv() == before
 

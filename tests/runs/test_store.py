@@ -134,6 +134,7 @@ def test_the_layout(tiny, lab):
     folder = lab.store.root / "runs" / "every-balance=half" / "ssa-n=2,learn=no" / f"smoke-{spec.hash}" / "seed-3"
     assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {
         "spec.json", "env.json", "history.csv", "model.safetensors", "positions.csv", "errors.safetensors", "grid.csv",
+        "measured.json",
         "manifest.json",
     }  # fmt: skip
     env = json.loads((folder / "env.json").read_text())

@@ -113,6 +113,6 @@ def test_a_damaged_comparison_is_found(run, tmp_path):
     assert code == 1
     assert "comparison.csv is damaged or edited" in text
     table.unlink()
-    assert run("compare", *asked, "--force")[0] == 0
+    assert run("compare", *asked, "--retrain")[0] == 0
     assert table.read_text() == whole
     assert not damaged(root)

@@ -14,6 +14,7 @@ from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, gathered, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
+from icl_lab.execute.announce import changes
 from icl_lab.execute.where import Where
 from icl_lab.runs.presets import PRESETS
 
@@ -80,6 +81,9 @@ def claims(
         others = [name for name in experiments.names(place) if name not in there]
         if missing := sum(bool(experiments.read(name, place).claims) for name in others):
             out(f"Not run at {preset}: {missing} of {len(there) + missing} experiments with claims.")
+    used = {spec.partition("->")[0] for each in shown for spec in each.specs}
+    for line in changes([run for run in store.runs(lambda reason: None) if run.spec.hash in used]):
+        where.reporter.last(line)
     if not whole and shown:
         out(f"next: {then('claims', {'--long': ['True']})}   (what limits each verdict)")
 

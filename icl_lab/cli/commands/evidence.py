@@ -16,6 +16,7 @@ from icl_lab.claims.quantities import claimed
 from icl_lab.cli.options import experiments_option, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
+from icl_lab.execute.announce import changes
 from icl_lab.execute.progress import counted, say
 from icl_lab.runs import archiving
 from icl_lab.runs.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose
@@ -96,6 +97,8 @@ def add(
         found[run.key] = archiving.run_files(
             run, weights=weights, held=held, cells=lambda run: cells.get((run.spec.hash, run.swap), ())
         )
+    for line in changes(runs):
+        say(line)
     if dry_run:
         new = len(archive.changed_by(found, replace=replace))
         out(f"{len(found)} runs are whole; {new} of them would be new in {archive.root}, the others are there.")

@@ -14,7 +14,8 @@ from icl_lab.cli.options import (
     dry_run_option,
     experiments_option,
     gathered,
-    repeat_option,
+    over_option,
+    retrain_option,
     seeds_option,
     tell_files,
     until_decided_option,
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 )
 @click.option("--overlay", is_flag=True, help="Show rows of doubtful columns a second time, moved, and say so.")
 @experiments_option
-@repeat_option
+@over_option
+@retrain_option
 @dry_run_option
 @until_decided_option
 @budget_option
@@ -65,7 +67,7 @@ def experiment(
         raise click.UsageError("--budget is the time of --until-decided: add that.")
     if until_decided:
         refused = {"--seeds": seeds > 1, "--set": settings, "--overlay": overlay}
-        refused |= {"--force": where.force, "--shard": where.shard[1] > 1}
+        refused |= {"--force": where.force, "--retrain": where.retrain, "--shard": where.shard[1] > 1}
         if wrong := [option for option, given in refused.items() if given]:
             raise click.UsageError(f"--until-decided gives the claims as they are seeds: leave out {listed(wrong)}.")
         from icl_lab.cli.until_decided import decide

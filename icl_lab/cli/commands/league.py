@@ -25,7 +25,7 @@ from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.progress import counted, say
 from icl_lab.execute.where import Where
-from icl_lab.runs import study_folder
+from icl_lab.runs import provenance, study_folder
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
@@ -73,7 +73,7 @@ def league(
     plan = RunPlan("", list(dict.fromkeys(rules)), preset, settings, range(seeds))
     with where.session() as lab:
         runs = _fitting(plan, _ranked(choices), lab.store)
-        if train and not complete(runs, lab, replace(where, force=False)):
+        if train and not complete(runs, lab, replace(where, retrain=False)):
             return
         missing = sum(not run.finished for run in runs)
         if where.dry_run:
@@ -125,6 +125,8 @@ def _publish(runs: Sequence[Run], baseline: str, preset: str, lab: Lab, where: W
     folder = study_folder.place(made, own_studies(lab.store.root), name, force=where.force or not where.name)
     told = numbers.table(table, missing)
     head = [f"# League, preset {preset}", "", *told, "", f"Made by {md.code(lab.command)}.", ""]
+    if other_code := provenance.words([run for run in runs if run.finished]):
+        head += [other_code, ""]
     out("\n".join(told))
     files = {"league.csv": numbers.listed(table), "table.md": "\n".join(head)}
     written = study_folder.publish(made, folder, files, pictures.drawn(table, preset))

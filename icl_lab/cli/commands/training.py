@@ -16,7 +16,8 @@ from icl_lab.cli.options import (
     gathered,
     grid_option,
     name_option,
-    repeat_option,
+    over_option,
+    retrain_option,
     run_options,
     seed_option,
     tell_files,
@@ -114,7 +115,8 @@ def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: 
 )
 @click.option("--widths", default="", type=Numbers(int, 8, 8192, empty=True), help="A curve per width.")
 @dry_run_option
-@repeat_option
+@over_option
+@retrain_option
 @name_option
 @where_options
 @crowd_options
@@ -151,11 +153,12 @@ def rates(
 def train(plan: "RunPlan", where: "Where") -> None:
     """Train only: what sweep does before it tests."""
     from icl_lab.cli.show import TrainedModels
-    from icl_lab.execute.complete import complete
+    from icl_lab.execute.complete import check_no_study, complete
 
     if plan.grid:
         _grid(plan, where, tested=False)
         return
+    check_no_study(where)
     here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
     with here.session() as lab:
         runs = plan.runs(lab.store)

@@ -17,6 +17,7 @@ from icl_lab.extras.site.names import address
 from icl_lab.extras.site.shown_task import ShownTask
 from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
+from icl_lab.runs import provenance
 from icl_lab.runs.cells import swaps
 from icl_lab.runs.command import differences, repeats
 from icl_lab.runs.run import Run
@@ -153,17 +154,17 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
     history: list[dict[str, float]] = []
     try:
         history, env = (run.history(), run.env()) if run.recorded else ([], {})
-        why = run.diverged
+        why, made = run.diverged, f"made with other code ({found})" if (found := provenance.of(run)) else ""
         begun = "trained, not tested" if run.trained else f"at step {run.checkpoint_step:,} of {run.spec.train.steps:,}"
         state = "diverged" if why else "evidence" if run.copied else "finished" if run.finished else begun
         if not run.finished:
-            return Seed(run.seed, state, notes=(why,) if why else (), env=env), {}, None, history
+            return Seed(run.seed, state, notes=tuple(filter(None, (why, made))), env=env), {}, None, history
         grid = grids[run.key, run.swap] = run.grid()
         if not len(grid.frame):
             raise RunFailed(f"{run.place / 'grid.csv'} has no row.")
         subject = ShownTask.of(run.spec, grid)
         arrays = numbers.arrays(grid, subject)
-        notes = tuple(filter(None, (why, subject.missing, subject.left_out)))
+        notes = tuple(filter(None, (why, made, subject.missing, subject.left_out)))
         error = None if subject.left_out else numbers.in_training(arrays, subject)
         last = "; ".join(filter(None, (bound_words(run, history), attention_words(history))))
         return Seed(run.seed, state, "", notes, error, env, last), arrays, subject, history

@@ -29,7 +29,7 @@ from icl_lab.base.files import checkout_hint, sha256
 Files = Mapping[str, bytes]  # names below a run's folder -> bytes
 
 GRID, ERRORS, HISTORY, READ_OUT = "grid.csv", "errors.safetensors", "history.csv", "read-out.safetensors"
-SPEC, ENV = "spec.json", "env.json"
+SPEC, ENV, MEASURED_BY = "spec.json", "env.json", "measured.json"
 REFERENCE = "reference:"
 WHO, WHAT = ("task", "attn", "preset", "spec", "seed"), ("metric", "value", "stderr", "count")
 AXES = ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored", "pairs", "concentration", "length")
@@ -253,8 +253,8 @@ def _is_file(name: str) -> bool:
     """True if the tables of a run, or of its test with another normalizer, may have a file of this name."""
     place, _, base = name.rpartition("/")
     if place:
-        return place.startswith("swap-") and foreign.is_plain(place) and base in (GRID, ERRORS)
-    return base in (SPEC, ENV, GRID, HISTORY, ERRORS, READ_OUT)
+        return place.startswith("swap-") and foreign.is_plain(place) and base in (GRID, ERRORS, MEASURED_BY)
+    return base in (SPEC, ENV, GRID, HISTORY, ERRORS, READ_OUT, MEASURED_BY)
 
 
 def errors_file(errors: np.ndarray, labels: Mapping[str, np.ndarray]) -> bytes:

@@ -1,0 +1,423 @@
+"""What made a run: nothing old, partial or foreign is taken for the number that is asked for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+import icl_lab as icl
+from icl_lab import normalizers, pipeline
+from icl_lab.base.errors import BadValue, RunFailed, Stopped, UnknownName
+from icl_lab.comparison import rates
+from icl_lab.execute.announce import changes
+from icl_lab.execute.plan import RunPlan
+from icl_lab.normalizers.base import Site
+from icl_lab.runs import checkpoints, provenance
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
+from tests.planted import forget, plant
+
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
+SMALL = [
+    *("train.steps=6", "train.batch=4", "test.prompts=64", "model.width=16", "model.heads=2", "test.axes.length=5"),
+    *("test.axes.sigma_f=1,2", "test.axes.sigma_x=1"),
+]
+PACKAGE = Path(icl.__file__).parent
+MODULES = {
+    "training": [f"icl_lab.training.{path.stem}" for path in sorted((PACKAGE / "training").glob("[a-z]*.py"))],
+    "model": [
+        f"icl_lab.model.{path.stem}"
+        for path in sorted((PACKAGE / "model").glob("[a-z]*.py")) if path.stem != "positions"
+    ],
+    "measuring": ["icl_lab.runs.measure", "icl_lab.runs.floor", "icl_lab.pipeline"],
+}  # fmt: skip
+EDITED = [(kind, module) for kind, modules in MODULES.items() for module in modules]
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    """Plants an edit in a module from here on."""
+    yield lambda module, name="": plant(monkeypatch, module, name)
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def lab(tmp_path):
+    said = []
+    lab = Lab(Store(tmp_path / "results"), torch.device("cpu"), say=said.append)
+    object.__setattr__(lab, "said", said)
+    return lab
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A finished run of softmax, one of qassmax, and their comparison."""
+    where = icl.Where(results=tmp_path_factory.mktemp("made") / "results", progress=False, evidence=False, jobs=1)
+    icl.compare("linear", ["softmax", "qassmax"], "smoke", SMALL, seeds=2, where=where)
+    return where
+
+
+def run_of(where, attn="softmax"):
+    return where.store().run(resolve("linear", attn, "smoke", SMALL), 0)
+
+
+def test_a_run_is_of_the_code_that_made_it(made):
+    run = run_of(made)
+    assert str(provenance.of(run)) == "same"
+    record = run.env()["made_by"]
+    assert set(record["code"]) == {
+        "model",
+        "training",
+        "task 'linear'",
+        "normalizer 'softmax'",
+        "position code 'learned'",
+    }
+    assert record["versions"] == provenance.here()
+    measured = json.loads((run.folder / "measured.json").read_text())
+    assert set(measured["code"]) == set(record["code"]) - {"training"} | {"measuring"}
+
+
+@pytest.mark.parametrize(("kind", "module"), EDITED)
+def test_an_edit_of_any_module_is_told_by_all_readers(made, edit, kind, module):
+    run = run_of(made)
+    edit(module)
+    told = str(provenance.of(run))
+    assert told.startswith("changed: ")
+    assert kind in told.removeprefix("changed: ").split(", ")
+    assert any(f"another version of the {kind} " in line for line in changes([run]))
+    assert f"another version of the {kind} " in provenance.words([run])
+
+
+@pytest.mark.parametrize("module", ["icl_lab.normalizers.softmax", "icl_lab.normalizers.base", "icl_lab.tasks.linear",
+                                    "icl_lab.tasks.base", "icl_lab.tasks.estimators",
+                                    "icl_lab.base.rng", "icl_lab.model.positions"])  # fmt: skip
+def test_an_edit_of_a_part_is_told(made, edit, module):
+    edit(module)
+    assert str(provenance.of(run_of(made))).startswith("changed: ")
+
+
+def test_softmax_inside_another_normalizer_counts(made, edit):
+    edit("icl_lab.normalizers.softmax")
+    assert str(provenance.of(run_of(made, "qassmax"))) == "changed: normalizer 'qassmax'"
+
+
+@pytest.mark.parametrize("name", normalizers.names())
+def test_the_classes_of_all_modules_of_a_normalizer_are_hashed(name, edit):
+    def hashed():
+        return provenance._parts((("normalizer", normalizers.registry.part(name)),), (name,), 4, 8)
+
+    before = hashed()
+    rule = normalizers.registry.build(name, Site(4, 8, 64))
+    own = {type(module).__module__ for module in rule.modules()} - {"torch"}
+    for module in sorted(module for module in own if module.startswith("icl_lab.")):
+        edit(module)
+        assert hashed() != before, module
+
+
+@pytest.mark.slow
+def test_every_reader_says_that_the_training_is_another(made, edit, run, tmp_path):
+    """The list, a table, a page, Python, the cells, the site, claims and own rates: each asks the one function."""
+    edit("icl_lab.training.optimizers")
+    results = str(made.root)
+    out = run("list", "runs", "--results", results)[1]
+    assert "finished, changed: training" in out
+    runs = icl.list_runs(where=made)
+    assert set(runs[runs.finished].code) == {"changed: training"}
+    with pytest.warns(UserWarning, match="another version of the training"):
+        cells = icl.cells(where=made)
+    assert set(cells.code) == {"changed: training"}
+    with pytest.warns(UserWarning, match="another version of the training"):
+        study = icl.compare("linear", ["softmax", "qassmax"], "smoke", SMALL, seeds=2, where=made)
+    said = "Not of one code: 4 of 4 runs were made with another version of the training (sha256 "
+    assert said in (study.folder / "table.md").read_text()
+    assert said in (study.folder / "report.html").read_text()
+    err = run("evidence", "add", "--results", results, "--dry-run")[2]
+    assert "were made with another version of the training" in err
+    assert run("site", "--results", results, "--out", str(tmp_path / "site"))[0] == 0
+    pages = [path.read_text() for path in (tmp_path / "site" / "specifications").rglob("*.html")]
+    assert sum("made with other code (changed: training)" in page for page in pages) == 2
+
+
+def test_versions_are_told(made, monkeypatch):
+    monkeypatch.setattr(provenance, "here", lambda: {"torch": "9.9.9", "Python": "3.99"})
+    run = run_of(made)
+    assert str(provenance.of(run)) == "changed: Python, torch"
+    assert f"torch {provenance.computing({'torch': torch.__version__}, '3.11')['torch']} (here 9.9.9)" in (
+        provenance.words([run])
+    )
+
+
+def test_runs_of_two_versions_of_torch_are_told(made, monkeypatch):
+    """Also of runs from before records, which have the versions alone."""
+    one, other = run_of(made), run_of(made, "qassmax")
+    known = type(one).env
+
+    def env(self):
+        found = {name: value for name, value in known(self).items() if name != "made_by"}
+        return found | {"versions": {"torch": "1.0.0+cpu" if self.spec.attn == "softmax" else "2.0.0"}}
+
+    monkeypatch.setattr(type(one), "env", env)
+    assert "runs were made with torch 1.0.0 and 2.0.0, whose bits differ" in provenance.words([one, other])
+
+
+def altered(run, name, change):
+    """A file of a run written anew, and its manifest removed, as by hand."""
+    (run.folder / "manifest.json").unlink(missing_ok=True)
+    path = run.folder / name
+    fields = json.loads(path.read_text())
+    change(fields)
+    path.write_text(json.dumps(fields))
+
+
+@pytest.fixture
+def own(lab):
+    spec = resolve("linear", "softmax", "smoke", SMALL)
+    pipeline.sweep(spec, 0, lab)
+    return lab.store.run(spec, 0)
+
+
+def test_a_record_of_a_later_version_is_named(own):
+    altered(own, "env.json", lambda env: env["made_by"].update(version=2, code="?"))
+    assert str(provenance.of(own)) == "changed: record"
+    assert "a later icl_lab, whose record of version 2 this one (version 1) cannot read; --retrain" in changes([own])[0]
+
+
+def test_a_damaged_record_is_one_line(own):
+    altered(own, "env.json", lambda env: env["made_by"].update(code=3))
+    with pytest.raises(RunFailed, match=r"env\.json: its record of the code cannot be read .*; delete its folder, or"):
+        provenance.of(own)
+    assert provenance.word(own) == "damaged"
+    (own.folder / "measured.json").write_text("{")
+    altered(own, "env.json", lambda env: env.pop("made_by"))
+    with pytest.raises(RunFailed, match=r"measured\.json cannot be read"):
+        provenance.of(own)
+
+
+def test_a_missing_record_is_unknown(own):
+    altered(own, "env.json", lambda env: env.pop("made_by"))
+    (own.folder / "measured.json").unlink()
+    assert str(provenance.of(own)) == "unknown"
+    assert not provenance.of(own)
+
+
+def stopped(spec, lab):
+    """A training that was stopped after its first steps."""
+    run = lab.store.run(spec, 0)
+    steps = iter([False] * 3)
+    held = Lab(lab.store, lab.device, say=lab.say, stopping=lambda: next(steps, True))
+    with pytest.raises(Stopped):
+        pipeline.load_or_train(run, held)
+    assert run.checkpoint_step > 0
+    return run
+
+
+@pytest.mark.parametrize("module", ["icl_lab.normalizers.ssa", "icl_lab.tasks.linear", "icl_lab.training.optimizers"])
+def test_a_checkpoint_of_other_code_starts_anew_and_says_so(lab, edit, module):
+    spec = resolve("linear", "ssa", "smoke", [*SMALL, "train.steps=200"])
+    run = stopped(spec, lab)
+    edit(module)
+    pipeline.load_or_train(run, lab)
+    assert any(f"{run.folder / 'checkpoint.pt'} was made with another version of " in line for line in lab.said)
+    assert "no checkpoint is of this code; starts from step 0." in lab.said
+    assert run.env()["steps_timed"] == 200
+    assert str(provenance.of(run)) == "same"
+
+
+@pytest.mark.parametrize("words", [["--jobs", "2"], ["--jobs", "1"], ["--shard", "2/2"]])
+@pytest.mark.slow
+def test_whoever_takes_up_a_checkpoint_of_other_code_says_so(lab, words, run, tmp_path, monkeypatch):
+    """The record in the checkpoint is another one, as workers in processes of their own hash the code as it is."""
+    spec = resolve("linear", "ssa", "smoke", [*SMALL, "train.steps=200"])
+    held = stopped(spec, lab)
+    path = held.folder / checkpoints.NAMES[0]
+    state = checkpoints.unpacked(path)
+    state["made_by"]["code"]["training"] = "0" * 12
+    path.write_bytes(checkpoints.packed(state))
+    settings = [word for each in [*SMALL, "train.steps=200"] for word in ("--set", each)]
+    asked = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", *settings, "--seeds", "2", *words]
+    code, _, err = run("train", *asked, "--results", str(lab.store.root))
+    assert "its checkpoint was made with another version of the training (sha256 00000000, now " in err
+    assert "; it starts anew." in err
+    assert held.env()["steps_timed"] == 200
+
+
+def test_the_model_of_other_code_is_not_taken_for_another_test(own, lab, edit):
+    edit("icl_lab.training.loop")
+    other = resolve("linear", "softmax", "smoke", [*SMALL, "test.prompts=128"])
+    pipeline.sweep(other, 0, lab)
+    assert any("was trained alike, but with another version of the training" in line for line in lab.said)
+    assert str(provenance.of(lab.store.run(other, 0))) == "same"
+
+
+KILLED = """
+import os, sys, torch
+from pathlib import Path
+from icl_lab import pipeline
+from icl_lab.base import files
+from icl_lab.runs import run as runs
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
+known = runs.publish
+def publish(path, data):
+    if path.name == sys.argv[2]:
+        os.kill(os.getpid(), 9)
+    known(path, data)
+runs.publish = publish
+lab = Lab(Store(Path(sys.argv[1])), torch.device("cpu"))
+pipeline.sweep(resolve("linear", "softmax", "smoke", sys.argv[3:]), 0, lab)
+"""
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "grid.csv"])
+@pytest.mark.slow
+def test_a_process_killed_after_its_record_leaves_no_result(lab, name, edit):
+    """The record is there, and the weights or the grid are not: the next command makes them, of its own code."""
+    left = subprocess.run([sys.executable, "-c", KILLED, str(lab.store.root), name, *SMALL], check=False)
+    assert left.returncode == -signal.SIGKILL
+    run = lab.store.run(resolve("linear", "softmax", "smoke", SMALL), 0)
+    assert (run.folder / "env.json").exists()
+    assert (run.folder / "measured.json").exists() == (name == "grid.csv")
+    assert not (run.folder / name).exists()
+    edit("icl_lab.runs.measure")
+    pipeline.sweep(run.spec, 0, lab)
+    assert str(provenance.of(run)) == "same"
+    assert run.measured()
+
+
+MINE = '''
+from icl_lab.normalizers import registry
+from icl_lab.normalizers.softmax import Softmax
+from {helper} import scale
+
+@registry.add("{name}")
+class Mine(Softmax):
+    """Softmax, scaled.
+
+    Formula: w = softmax(c z)
+    Paper: none
+    """
+
+    def __init__(self, site):
+        super().__init__(site)
+        self.c = scale()
+'''
+ASK = """
+import sys
+import icl_lab as icl
+from icl_lab.runs import provenance
+from icl_lab.runs.spec import resolve
+icl.import_parts(sys.argv[1])
+spec = resolve("linear", sys.argv[2], "smoke")
+print(provenance.now(spec).code[f"normalizer '{sys.argv[2]}'"])
+"""
+
+
+def asked(given, name, path=""):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE.parent), str(path)]))}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(given), name], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_helpers_of_parts_from_outside_count(tmp_path):
+    """A helper file in the folder that is imported, and one that lies on the path."""
+    folder, path = tmp_path / "pack", tmp_path / "path"
+    folder.mkdir()
+    path.mkdir()
+    (folder / "__init__.py").write_text(MINE.format(helper="pack.helper", name="mine"))
+    (folder / "helper.py").write_text("def scale():\n    return 2.0\n")
+    (tmp_path / "single.py").write_text(MINE.format(helper="besides", name="single"))
+    (path / "besides.py").write_text("def scale():\n    return 2.0\n")
+    before = asked(folder, "mine"), asked(tmp_path / "single.py", "single", path)
+    assert before == (asked(folder, "mine"), asked(tmp_path / "single.py", "single", path))
+    for place in (folder / "helper.py", path / "besides.py"):
+        place.write_text("def scale():\n    return 3.0\n")
+    after = asked(folder, "mine"), asked(tmp_path / "single.py", "single", path)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+@pytest.mark.slow
+def test_a_file_that_changed_since_its_import_is_refused(tmp_path):
+    (tmp_path / "single.py").write_text(MINE.format(helper="math", name="late").replace("import scale", "import pi"))
+    source = (tmp_path / "single.py").read_text().replace("scale()", "pi")
+    (tmp_path / "single.py").write_text(source)
+    changed = "icl.import_parts(sys.argv[1])\nopen(sys.argv[1], 'a').write('x = 1')\n"
+    words = [sys.executable, "-c", ASK.replace("icl.import_parts(sys.argv[1])\n", changed)]
+    done = subprocess.run([*words, str(tmp_path / "single.py"), "late"], capture_output=True, text=True, check=False)
+    assert "has changed since it was imported; give the command again." in done.stderr
+
+
+def test_a_run_of_a_part_that_is_not_here_is_unknown(own):
+    """Its import was not given, or its folder has vanished: who lists runs is told nothing wrong of it."""
+    lost = replace(own, spec=msgspec.structs.replace(own.spec, attn="gone"))
+    assert str(provenance.of(lost)) == "unknown"
+    with pytest.raises(UnknownName, match="gone"):
+        resolve("linear", "gone", "smoke")
+
+
+def curve_runs(store, lab, seeds_of):
+    """Runs of a learning-rate curve of a training that takes seconds, by factor."""
+    spec = resolve("linear", "softmax", "smoke", SMALL)
+    for factor, seeds in seeds_of.items():
+        for seed in seeds:
+            pipeline.sweep(rates.tuning(spec, factor), seed, lab)
+    return spec
+
+
+def test_a_curve_with_a_hole_is_no_curve(lab):
+    """Its best was removed: 0.5, 2 and 4 are left, or one of two seeds is missing at one of them."""
+    spec = curve_runs(lab.store, lab, {0.5: [100], 2.0: [100], 4.0: [100, 101]})
+    runs = rates.stored_runs(spec, lab.store)
+    assert rates.holes(runs) == {0.5: [101], 1.0: [100, 101], 2.0: [101]}
+    assert rates.stored(spec, lab.store) is None
+    with pytest.raises(BadValue, match=r"lacks x0\.5 \(seed 101\), x1 \(seed 100 and 101\), x2 \(seed 101\); make it"):
+        rates.own([spec], lab.store)
+    curve_runs(lab.store, lab, {0.5: [101], 1.0: [100, 101], 2.0: [101]})
+    assert rates.holes(rates.stored_runs(spec, lab.store)) == {}
+    whole = rates.stored(spec, lab.store)
+    assert {factor: len(errors) for factor, errors in whole.errors.items()} == {0.5: 2, 1.0: 2, 2.0: 2, 4.0: 2}
+
+
+def test_a_curve_of_other_code_is_refused(lab, edit):
+    spec = curve_runs(lab.store, lab, {0.5: [100], 1.0: [100], 2.0: [100]})
+    rates.check_code([spec], lab.store)
+    edit("icl_lab.training.optimizers")
+    with pytest.raises(BadValue, match=r"was made with other code \(training\); make it: icl-lab rates .*--retrain"):
+        rates.check_code([spec], lab.store)
+    plan = RunPlan("linear", ["softmax"], "smoke", [*SMALL, "rates=own"])
+    with pytest.raises(BadValue, match="was made with other code"):
+        plan.runs(lab.store)
+
+
+def test_another_question_of_rates_needs_another_folder(tmp_path):
+    where = icl.Where(results=tmp_path, progress=False, evidence=False, jobs=1, name="c")
+    settings = [*SMALL, "train.steps=2"]
+    icl.rates("linear", ["softmax"], "smoke", settings, seeds=1, factors=[0.5, 1, 2], where=where)
+    before = (tmp_path / "c" / "rates.csv").read_bytes()
+    with pytest.raises(BadValue, match="holds another study"):
+        icl.rates("linear", ["ssa"], "smoke", settings, seeds=1, factors=[0.5, 1, 2], where=where)
+    assert (tmp_path / "c" / "rates.csv").read_bytes() == before
+
+
+def test_retrain_is_no_force(lab, run):
+    words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", "--results", str(lab.store.root)]
+    words += [word for each in SMALL for word in ("--set", each)]
+    assert run("sweep", *words)[0] == 0
+    code, _, err = run("sweep", *words, "--force")
+    assert code == 2
+    assert "--retrain repeats runs" in err
+    assert "--retrain: 1 run to be done anew, about 1 s." in run("sweep", *words, "--retrain")[2]
