@@ -127,7 +127,9 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         verdicts=sorted({each.badge for each in stock.claims.all}),
         **common,
     )
-    site["overlay.html"] = pages.render("overlay.html", root="", here="overlay.html", **common)
+    site["overlay.html"] = pages.render(
+        "overlay.html", root="", here="overlay.html", examples=overview.examples(stock.specifications), **common
+    )
     if boundary:
         text = document.html(boundary)
         site["boundary.html"] = pages.render(
