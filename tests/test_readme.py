@@ -255,7 +255,7 @@ def test_the_example_task_is_the_one_under_test():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [README, ROOT / "docs" / "first-hour.md"], ids=lambda page: page.name)
-def test_the_first_commands_of_a_page_read_what_the_repository_holds(page, run, tmp_path, monkeypatch):
+def test_first_commands_read_what_the_repository_holds(page, run, tmp_path, monkeypatch):
     """Those that compare or ask: only ``sweep`` trains for whoever has just arrived."""
     words = [program_words(each) for line, each in lines(page.read_text()) if line.startswith("make ")]
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))

@@ -149,8 +149,8 @@ def stored(task: str, attn: str, size: str, seed: int, lab: Lab) -> Run:
     chosen = digits or resolve(task, attn, preset).hash
     found = [run for run in there if run.spec.hash == chosen] or ([] if digits or len(there) > 1 else there)
     if not found and (seeds := sorted(run.seed for run in named if run.spec.hash == chosen)):
-        known = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-        raise BadValue(f"{task}/{attn}/{size} has no stored run of seed {seed}; there: {known}.")
+        listed_seeds = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        raise BadValue(f"{task}/{attn}/{size} has no stored run of seed {seed}; there: {listed_seeds}.")
     if not found:
         known = {run.spec.name for run in lab.store.runs(lab.say)}
         same = {each for each in known if each.startswith(f"{asked[0]}/{asked[1]}/")}

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def spread(grids: Sequence[Grid], task: Task, spec: RunSpec) -> str:
     return "\n".join([head, "", *_map(tables[0].index, tables[0].columns, cells)])
 
 
-def _map(down: Iterable[float], across: Iterable[float], cells: Sequence[Iterable[str]]) -> list[str]:
+def _map(down: Iterable[Any], across: Iterable[Any], cells: Sequence[Iterable[str]]) -> list[str]:
     rows = [[f"{value:g}", *row] for value, row in zip(down, cells, strict=True)]
     return md.table(["", *(f"{value:g}" for value in across)], rows)
 

@@ -79,7 +79,7 @@ def test_normalizers_are_named_as_on_the_command_line(tmp_path):
             icl.compare("linear", said, "smoke", where=where)
 
 
-def test_another_seed_of_a_stored_run_is_answered_with_those_there(tmp_path):
+def test_another_seed_is_answered_with_those_there(tmp_path):
     where = icl.Where(results=tmp_path, evidence=False)
     for seed in (0, 2):
         made = where.store().run(resolve("linear", "ssa", "smoke"), seed)

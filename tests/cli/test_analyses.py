@@ -132,7 +132,7 @@ def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
     assert err.count("would write") == 1
 
 
-def test_a_folder_without_a_run_is_said_before_an_option_is_missed(run, tmp_path):
+def test_a_wrong_run_is_said_before_an_option_is_missed(run, tmp_path):
     code, _, err = run("attention", "--run", str(tmp_path / "wrong"))
     assert code == 2
     assert f"No run is called '{tmp_path / 'wrong'}'" in err

@@ -150,7 +150,7 @@ def test_a_terminal_shows_a_row_for_each_run_at_work(monkeypatch):
         assert f"4 of {ROWS + 3} runs over" in screen.getvalue()
 
 
-def test_no_time_is_told_before_a_few_steps_and_starting_is_no_pace(clock):
+def test_no_time_is_told_before_a_few_steps(clock):
     job, told = Job("a", 100, None, "starting"), Board()
     assert told._left([job]) is None
     clock.time = 60.0  # a minute in which its process has imported torch

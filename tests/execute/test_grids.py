@@ -137,7 +137,7 @@ def test_an_option_of_a_normalizer_is_a_field_of_a_grid(where, tmp_path):
         (["ssa:n=1"], [], {"train.rate": ["0.1", "0.2"]}, r"Its option learn \(yes or no or n, b\) says what is"),
     ],
 )
-def test_an_option_that_cannot_be_given_is_refused_with_the_form_that_can(where, attns, settings, grid, why):
+def test_an_option_that_cannot_be_given_is_refused(where, attns, settings, grid, why):
     with pytest.raises(LabError, match=why), where.session() as lab:
         grids.measure(RunPlan("linear", attns, "smoke", [*SET, *settings], grid=grid), lab, where)
 

@@ -242,7 +242,7 @@ def test_the_law_of_the_bound_shows_each_model_and_kind_once():
     assert [text.get_text() for text in alone.legends[0].get_texts()] == ["softmax", "ssa"]
 
 
-def test_a_reference_that_is_0_somewhere_begins_where_it_is_above():
+def test_a_reference_begins_where_it_is_above_0():
     """By hand: on a logarithmic axis no line has a point at or below 0, from which it would fall vertically."""
     figure = rivals(
         [1, 2, 3],

@@ -5,13 +5,14 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 from urllib.parse import unquote, urldefrag
 
 import msgspec
 import pytest
 
 from icl_lab.comparison.verdict import State
-from icl_lab.extras.site import pages
+from icl_lab.extras.site import overview, pages
 from icl_lab.extras.site.build import DOCS, Stock, build
 from icl_lab.extras.site.claims import Forest
 from tests.site import made
@@ -294,3 +295,14 @@ def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     text = " ".join(Page(index).text)
     assert "grid.csv is damaged or edited" in text
     assert "study.json" in text
+
+
+def test_overlay_opens_with_examples_of_models_with_most_seeds():
+    def spec(name, task, normalizer, seeds, differs=""):
+        return SimpleNamespace(
+            id=name, task=task, normalizer=normalizer, preset="nano", seeds=[0] * seeds, differs=differs, swap=""
+        )
+
+    known = [spec("a", "linear", "softmax", 3), spec("b", "linear", "ssa", 2), spec("c", "linear", "lssa", 5)]
+    known += [spec("d", "linear", "relu", 9, "train.steps=5"), spec("e", "every", "ssa", 8)]
+    assert overview.examples(known) == [("softmax and lssa on linear at nano", "overlay.html#run=a&run=c")]

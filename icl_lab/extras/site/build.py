@@ -128,7 +128,9 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         verdicts=sorted({each.badge for each in stock.claims.all}),
         **common,
     )
-    site["overlay.html"] = pages.render("overlay.html", root="", here="overlay.html", **common)
+    site["overlay.html"] = pages.render(
+        "overlay.html", root="", here="overlay.html", examples=overview.examples(stock.specifications), **common
+    )
     for name, text in texts.items():
         page = {"title": document.title(text), "text": document.html(text)}
         site[name] = pages.render("document.html", root="", here=name, **page, **common)

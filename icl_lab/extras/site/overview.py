@@ -19,6 +19,8 @@ COLUMNS = (
 )
 FILTERS = (("kind", "Kind"), ("task", "Task"), ("normalizer", "Normalizer"), ("preset", "Preset"))
 
+EXAMPLES = 3  # overlays that the page opens with
+
 Row = Mapping[str, Any]
 
 
@@ -40,6 +42,19 @@ def rows(
     )
     damaged = (_row(kind="run", name="a folder of runs", told=f"Damaged: {why}", damaged=True) for why in damages)
     return [*experiments, *map(_study, studies), *map(_specification, specifications), *damaged]
+
+
+def examples(specifications: Sequence[Specification]) -> list[tuple[str, str]]:
+    """Return the words and the address of a few overlays: softmax beside another normalizer, most seeds first."""
+    plain = [spec for spec in specifications if not (spec.differs or spec.swap)]
+    found = dict[str, tuple[str, str]]()
+    for spec in sorted(plain, key=lambda spec: -len(spec.seeds)):
+        beside = [each for each in plain if (each.task, each.preset) == (spec.task, spec.preset)]
+        softmax = next((each for each in beside if each.normalizer == "softmax"), None)
+        if softmax is not None and softmax is not spec and spec.task not in found:
+            words = f"softmax and {spec.normalizer} on {spec.task} at {spec.preset}"
+            found[spec.task] = words, f"overlay.html#run={softmax.id}&run={spec.id}"
+    return list(found.values())[:EXAMPLES]
 
 
 def filters(listed: Sequence[Row]) -> list[tuple[str, str, list[str]]]:

@@ -4,6 +4,7 @@
   const { make, pick, number, flat, chart, wide, HUES } = site;
   const said = document.getElementById("said"), MOST = 8;
   const ids = [...new Set(site.asked().getAll("run"))].filter((id) => /^[\w.-]+$/.test(id));
+  addEventListener("hashchange", () => location.reload());
   if (!ids.length) return;
   if (ids.length > MOST) { said.textContent = `At most ${MOST} runs fit one chart; ${ids.length} are asked for.`; return; }
   let left = ids.length;
