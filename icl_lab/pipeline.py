@@ -30,8 +30,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     with run.locked(lab.say, lab.stopping):
         if run.finished:  # by the process that we waited for
             return run.grid()
-        task = tasks.build(spec.task)
-        measured_by = provenance.now(spec, swap, "measuring")  # before hours in which files may be edited
+        task, measured_by = tasks.build(spec.task), provenance.now(spec, swap, "measuring")  # files may be edited later
         try:
             subjects = {run.name: subject(_load_or_train(run, lab), task, lab.device)}
         except Diverged:  # without a model it answers nothing, and every cell says so
@@ -54,7 +53,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
 def trained(run: Run, lab: Lab) -> GPT2:
     """Return the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
     spec, task = run.spec, tasks.build(run.spec.task)
-    model = spec.untrained(task, run.seed)
+    model, made_by = spec.untrained(task, run.seed), provenance.now(spec)
     run.begin()
     if not run.trained:
         reuse.weights(run, lab.say)
@@ -63,7 +62,6 @@ def trained(run: Run, lab: Lab) -> GPT2:
             model.swap_rule(spec.train.switch_to)
         run.load_model(model)
         return model.to(lab.device).eval()
-    made_by = provenance.now(spec)
     progress = run.resume(model, lab.say, lambda stored, path: provenance.of_stored(stored, spec, path))
     model.to(lab.device)
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
@@ -98,8 +96,7 @@ def _load_or_train(run: Run, lab: Lab) -> GPT2:
     model = trained(run, lab)
     if run.swap:
         model.swap_rule(run.swap)
-    test = run.spec.test
-    if test.positions:
+    if (test := run.spec.test).positions:
         model.swap_positions(test.positions)
     if test.rescale != "none":
         model.rescaling = tasks.rescaling(run.spec.task, test.rescale, test.rescale_from)

@@ -108,7 +108,7 @@ def redrawn(folder: Path, specs: Mapping[str, RunSpec], store: Store) -> str:
 
 
 def numbers_stay(old: str, new: str) -> bool:
-    """Return True if each row and list item of a text stands in a new one, in order: name and signed numbers of cells.
+    """Return True if a new text keeps each row and list item of an old one, in order: name and signed numbers of cells.
 
     The new text may have more rows and cells. Heads of tables do not count.
     """

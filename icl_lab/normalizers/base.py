@@ -71,8 +71,8 @@ class Normalizer(nn.Module, ABC):
     """Base class of normalizers, which turn queries and keys into attention weights.
 
     ``visible`` is the truth about the mask: a hidden key gets weight exactly 0 and counts for nothing, not even for a
-    length that the normalizer scales by. A row that sees nothing gets only zeros. This holds as long as what is hidden
-    and its scores are finite (numbers up to 1e18 are safe): the mask is added, and infinity less infinity is NaN. To
+    length that the normalizer scales by. A row that sees nothing gets only zeros. This holds as long as hidden keys,
+    values and scores are finite (numbers up to 1e18 are safe): the mask is added, and infinity less infinity is NaN. To
     choose instead would cost two more passes over the matrix.
 
     The traits below are declarations that the contract tests check both ways. A class sets them, or an instance where

@@ -223,7 +223,7 @@ class Images(Digits):
     As ``digits``, with the user's images: ``folder`` has a folder of .png or .jpeg files for each class, of which one
     in five is held out, or is an .npz file of ``x_train``, ``y_train``, ``x_test`` and ``y_test``, images (n h w) or
     (n h w c), the usual form of CIFAR-10. Files are turned as their EXIF orientation says; transparent pixels are
-    refused, since what stands in them is no colour that is seen. Without ``folder`` the images are those of ``digits``.
+    refused, whose colours no viewer shows. Without ``folder`` the images are those of ``digits``.
     ``sha`` is the hash of the files, so that runs of two versions of a folder are never mixed: it is filled in.
     """
 

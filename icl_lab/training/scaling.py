@@ -41,7 +41,7 @@ def parts(model: GPT2, recipe: TrainSpec) -> Mapping[str, Sequence[ScaledRows]]:
 
     * Muon's step of an (m n) matrix is 0.2 sqrt(64) sqrt(m / n); queries, keys and values are separate matrices.
     * Adam's rate of weights with d or 4 d inputs, the read-out's too, is multiplied by 64 / d.
-    * Matrices of normalizers by what they read, as ``maps`` declares it (``_reads``).
+    * Matrices of normalizers by their inputs, which ``maps`` declares (``_reads``).
     * Weights of blocks start with standard deviation 1 / sqrt(inputs), those of the read-out with 1 / d. Projections
       to the residual stream keep their factor 1 / sqrt(2 layers).
     * Scores are q.k sqrt(16) / h in place of q.k / sqrt(h): the factor sqrt(16 / h) is that of the queries.
@@ -87,7 +87,7 @@ def _linear(model: GPT2, recipe: TrainSpec, path: str, module: nn.Linear) -> dic
 
 
 def _reads(model: GPT2, rule: Normalizer) -> dict[str, ScaledRows]:
-    """Parts of the matrices of a normalizer, by what they read: d numbers, n heads, or the h channels of a head.
+    """Parts of the matrices of a normalizer, by their inputs: d numbers, n heads, or the h channels of a head.
 
     * ``width``: starts at one standard deviation at every width, here times sqrt(64 / d); rate 64 / d.
     * ``heads``: starts as 1 / sqrt(n) itself; rate 4 / n.

@@ -679,7 +679,7 @@ def test_a_positive_parameter_starts_where_it_is_asked_to(start: float) -> None:
 
 @pytest.mark.parametrize("p", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("size", [1e4, 1e8])
-def test_an_even_row_of_p_softmax_has_weights_n_to_the_minus_1_over_p(p, size):
+def test_an_even_row_of_p_softmax_has_p_norm_one_at_any_size(p, size):
     rule = normalizers.build(f"p-softmax:p={p:g}", heads=1, head_dim=WIDTH, train_tokens=TRAINED)
     q, k = (x.float() for x in qk([size] * N, heads=1))
     assert rule.weights(q, k, causal(N))[0, 0, -1].tolist() == pytest.approx([N ** (-1 / p)] * N, rel=1e-6)

@@ -129,7 +129,7 @@ def test_marks_of_another_test_set_are_not_those_of_the_headline(choice, mark):
         assert found == ({(1.0, 10.0)} if metric == mark else set()), metric
 
 
-def test_the_trivial_error_is_that_of_the_best_that_reads_no_example(monkeypatch):
+def test_the_trivial_error_is_the_least_without_an_example(monkeypatch):
     errors = {"ssa": 0.1, "reference:zero": 2.0, "reference:mean": 1.5, "reference:bayes": 0.01}
     monkeypatch.setattr(summary, "errors_in_distribution", lambda *of: errors)
     assert summary.trivial_error(None, SimpleNamespace(trivial=("zero", "mean")), None) == 1.5

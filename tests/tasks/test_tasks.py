@@ -366,7 +366,7 @@ def test_bayes_under_a_uniform_prior_is_the_middle_of_a_segment():
 
 
 @pytest.mark.parametrize(("x_1", "y_1"), [(0.5, 2.0), (-1.2, 6.0), (1.7, -11.0), (-0.6, -0.2), (0.3, 17.0)])
-def test_bayes_of_widened_uniform_functions_is_the_posterior_mean(x_1, y_1):
+def test_bayes_of_widened_uniform_functions_is_posterior_mean(x_1, y_1):
     """Integrals along y_1 = a x_1 + b over the density 1 / r0^2 - 1 / 64, r0 the least factor that reaches (a, b)."""
     edge, (b, c) = math.sqrt(3), (y_1, -x_1)
 

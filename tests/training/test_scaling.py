@@ -154,7 +154,7 @@ def test_normed_queries_take_the_score_factor_in_their_gain():
 
 
 @pytest.mark.parametrize("attn", ["forget+gated", "forget+gated:per=channel"])
-def test_gates_that_read_the_stream_get_start_and_rate_of_the_width(attn):
+def test_gates_of_the_stream_get_start_and_rate_of_the_width(attn):
     spec, model = untrained(*WIDE, attn=attn)
     rule = {name: of for name, of in scaling.parts(model, spec.train).items() if ".rule." in name}
     assert {name.rpartition(".")[2] for name in rule} == {"w"}
@@ -165,7 +165,7 @@ def test_gates_that_read_the_stream_get_start_and_rate_of_the_width(attn):
     assert starts == pytest.approx([0.16] * 8, rel=0.1)
 
 
-def test_normalizers_say_what_their_matrices_read_whatever_their_shape():
+def test_normalizers_say_what_their_matrices_read():
     """Mixtures of 8 heads (4 at the base), gates that read queries of 32 channels (16), hidden layers as wide as d."""
     found = {
         attn: scaling.parts(untrained(*WIDE, attn=attn)[1], untrained(*WIDE)[0].train)
@@ -184,14 +184,14 @@ def test_normalizers_say_what_their_matrices_read_whatever_their_shape():
     }
 
 
-def test_an_outside_normalizer_that_does_not_say_what_it_reads_is_refused(monkeypatch):
+def test_a_normalizer_that_does_not_say_what_it_reads_is_refused(monkeypatch):
     spec, model = untrained(*WIDE, attn="forget")
     monkeypatch.setattr(type(model.blocks[0].attention.rule), "maps", ("w",))
     with pytest.raises(BadValue, match="'forget' does not say what w read"):
         scaling.parts(model, spec.train)
 
 
-def test_position_codes_keep_the_start_and_the_rate_of_their_hidden_layer():
+def test_position_codes_keep_start_and_rate_of_a_hidden_layer():
     """Fire's has one input and 32 units at every width."""
     spec, model = untrained(*WIDE, "model.positions=fire")
     assert not [name for name in scaling.parts(model, spec.train) if name.startswith("positions")]

@@ -18,7 +18,7 @@ SOURCES = re.compile(r'\bsrc(?:set)?="([^"]+)"')
 Env = MutableMapping[str, Any]
 
 
-class Page(RendererHTML):
+class SiteRenderer(RendererHTML):
     """HTML of a page: tables and blocks of code scroll by keyboard, a picture by itself is a figure."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
@@ -54,7 +54,7 @@ class Page(RendererHTML):
         return f"</{env['closing'].pop()}>"
 
 
-MARKDOWN = MarkdownIt("commonmark", renderer_cls=Page).enable("table")
+MARKDOWN = MarkdownIt("commonmark", renderer_cls=SiteRenderer).enable("table")
 
 
 def title(text: str) -> str:

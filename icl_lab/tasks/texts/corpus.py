@@ -140,7 +140,7 @@ class Corpus:
         return [-1 - place if word is None else word for place, word in enumerate(found)]
 
     def spans_of(self, text: str) -> list[tuple[int, int]]:
-        """Return the characters, from and up to, that each token of ``ids`` stands for."""
+        """Return the span of characters, from and up to, of each token of ``ids``."""
         if self.tokenizer is None:
             return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode()]
         if isinstance(self.tokenizer, grammar.Words):
