@@ -65,7 +65,9 @@ def _of_field(field: "dataclasses.Field[Any]", hint: Any) -> Decorator:
 
 place_options = of_group("place")
 device_option, threads_option, evidence_option = (place_options[name] for name in ("device", "threads", "evidence"))
-results_option = click.option("--results", default="results", show_default=True, type=Folder(), help="Folder.")
+results_option = click.option(  # read before --run, wherever it stands
+    "--results", default="results", show_default=True, type=Folder(), is_eager=True, help="Folder."
+)
 read_option = click.option("--results", default="results", show_default=True, type=Folder(there=True), help="Folder.")
 experiments_option = click.option(
     "--experiments", default="experiments", type=Folder(there=True), help="Folder of files."
@@ -165,7 +167,7 @@ run_options = together(
 
 def stored_runs(context: click.Context, option: click.Parameter, places: Sequence[Path]) -> Sequence[Path]:
     """Read folders of runs; raises ``UnknownName`` where one holds none, before any other option is missed."""
-    store = Where(**{name: value for name, value in context.params.items() if name == "results"}).store()
+    store = Where(results=context.params["results"]).store()
     for place in places:
         store.at(place)
     return places
