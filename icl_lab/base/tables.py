@@ -77,7 +77,7 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
 
 
 def chosen(frame: pd.DataFrame, columns: Sequence[str] = (), rows: Sequence[str] = ()) -> pd.DataFrame:
-    """Return some columns of a table beside its first one, and some rows by what stands there, in the order named.
+    """Return named columns of a table after its first one, and rows named by that, in the order of the names.
 
     Marks of Markdown and the prefix of references need not be named. Raises ``UnknownName`` with those there are.
     """

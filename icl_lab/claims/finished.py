@@ -130,7 +130,7 @@ class Finished:
         return [numbers[block] for block in found] if known else []
 
     def changed(self, claim: Claim, seeds: Sequence[int]) -> list[str]:
-        """Return what is another one now than it was when both sides were trained and tested (``provenance``)."""
+        """Return the differences between the code and versions of both sides' runs and those of now (``provenance``)."""
         runs = [run for seed in seeds for run in self._trainings(claim, seed)] if self._trains else []
         return sorted({difference.kind for _, difference in provenance.changed(runs)})
 

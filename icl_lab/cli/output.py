@@ -25,7 +25,7 @@ TIED = "\xa0"  # that space, while lines are broken
 
 
 def out(text: str, whole: str = "on a wider terminal", *, prose: bool = False) -> None:
-    """Print a text that may hold Markdown tables; ``whole`` is where the columns are for which there is no room.
+    """Print a text that may hold Markdown tables; ``whole`` names the file with the columns that do not fit.
 
     Sentences beside a table, and those of ``prose``, wrap between words; what may be copied as it is does not.
 
@@ -124,7 +124,7 @@ def _line(heads: Sequence[str]) -> list[int]:
 
 
 def _fitting(line: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Places of the columns that fit: of a line as many as do, ends and middle first; then those beside it."""
+    """Indices of the columns that fit: the ends and the middle first, then their neighbours."""
     others = [place for place in range(1, len(least)) if place not in line]
     fewest = min(len(line), LEAST)
     choices = [(count, len(others)) for count in range(len(line), fewest - 1, -1)]

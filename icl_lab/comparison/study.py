@@ -217,7 +217,7 @@ class PairedGrids:
 
     @cached_property
     def homes(self) -> Family:
-        """Every normalizer against the baseline in training conditions: declared too, and a family of its own."""
+        """Every normalizer against the baseline in training conditions: declared too, and a separate family."""
         found = [(rule, self.home) for rule in self.others if self.home is not None]
         return Family.of((rule, cell, self.versus(rule, self.baseline, cell)) for rule, cell in found)
 

@@ -164,14 +164,14 @@ def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
 
 
 def announce_all(runs: Sequence[Run], clock: Clock, say: Say, jobs: int = 1) -> None:
-    """Say, where some of several runs are left or some are read from the evidence, what is trained, and how long."""
+    """Announce the trainings of several runs and their time, unless all are finished here."""
     done = [run for run in runs if clock.done(run)]
     if len(done) < len(runs) > 1 or any(run.copied for run in done):
         say(count_words(runs, clock, jobs))
 
 
 def count_words(runs: Sequence[Run], clock: Clock, jobs: int = 1) -> str:
-    """Return how many models of runs are trained, how many only tested, about how long it takes, and what is there.
+    """Return the numbers of models to be trained and only to be tested, the time, and the number that is finished.
 
     ``trains 4 of 6 models, about 27 min (2 from evidence)``. A model that is tested in several ways is one.
     """

@@ -61,7 +61,7 @@ class Board:
     def _left(self, jobs: Sequence[Job[Any]]) -> float | None:
         """The seconds that are left at the pace so far; None before a few steps were done.
 
-        The time in which processes start is no pace.
+        The start of processes does not count.
         """
         for number, each in enumerate(jobs):
             # What is done then was done by an earlier command, or comes from its checkpoint.

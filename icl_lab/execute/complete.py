@@ -54,7 +54,7 @@ def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool =
 
 
 def check_no_study(where: Where) -> None:
-    """Raise ``BadValue`` where runs alone are asked for, and what is written over is the folder of a study."""
+    """Raise ``BadValue`` for ``--force`` where runs alone are asked for: it writes over the folder of a study."""
     if where.force:
         raise BadValue("--force writes over the folder of a study, and there is none here; --retrain repeats runs.")
 

@@ -3,7 +3,7 @@
 error     mean over seeds of the headline metric in training conditions; after training alone, of the last loss
 best      combination with the least error of a normalizer; none where combinations differ in their tests alone, of
           which one is easier. It is chosen on the test prompts of training conditions; ``icl-lab rates`` chooses on
-          prompts of its own
+          separate prompts
 effect    normalizer against the baseline with the same settings, paired over seeds: in training conditions, and by
           the declared summary of the task (beyond)
 """

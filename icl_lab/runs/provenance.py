@@ -1,7 +1,7 @@
 """Provenance: what made a run, and whether the same would be made now.
 
 A record is written at step 0 of a training, kept in each checkpoint and in ``env.json``; another one, of the code that
-tested the model, stands in ``measured.json`` beside each grid. It holds a hash of the code of each part, of the model,
+tested the model, is ``measured.json`` next to each grid. It holds a hash of the code of each part, of the model,
 of the training and of the measuring (``base/code.py``), the versions of torch and Python, and the files that the task
 reads. ``equal_code.csv`` names hashes of different code that was measured to give the same bits.
 
@@ -68,7 +68,7 @@ class Record(msgspec.Struct, frozen=True):
     version: int = VERSION
 
     def fields(self) -> dict[str, Any]:
-        """Return what is stored."""
+        """Return the fields as they are stored."""
         return dict(msgspec.to_builtins(self))
 
 

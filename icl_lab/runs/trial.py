@@ -48,7 +48,7 @@ def check_parts(spec: RunSpec) -> None:
 
 
 def _place(error: Exception, spec: RunSpec) -> str:
-    """File and line of a fault: the innermost that lies in a file of a part, or else the innermost of all."""
+    """File and line of a fault: the innermost in a file of a part, or else the innermost of all."""
     parts = {inspect.getsourcefile(registry.part(name)) for registry, name in environment.parts(spec)}
     frames = traceback.extract_tb(error.__traceback__)
     frame = [*frames[-1:], *(frame for frame in frames if frame.filename in parts)][-1]

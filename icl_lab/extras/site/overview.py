@@ -45,7 +45,7 @@ def rows(
 
 
 def examples(specifications: Sequence[Specification]) -> list[tuple[str, str]]:
-    """Return the words and the address of a few overlays: softmax beside another normalizer, most seeds first."""
+    """Return words and address of a few overlays: softmax and another normalizer, most seeds first."""
     plain = [spec for spec in specifications if not (spec.differs or spec.swap)]
     found = dict[str, tuple[str, str]]()
     for spec in sorted(plain, key=lambda spec: -len(spec.seeds)):
