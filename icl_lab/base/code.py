@@ -1,8 +1,9 @@
 """Hashes of code: of its syntax tree, so that comments, docstrings and types do not count.
 
 A run keeps them, and a later command says where the code is another one. What a definition names counts too, as far as
-it is defined in the packages that are asked for: a base class, a function, a constant, and their names in turn. What only
-words answers or labels pictures does not. Of a file from outside all of it counts, and the files of the user that it imports.
+it is defined in the packages that are asked for: a base class, a function, a constant, and their names in turn. What
+only words answers or labels pictures does not. Of a file from outside all of it counts, and the files of the user that
+it imports.
 """
 
 import ast

@@ -236,7 +236,7 @@ def _sha256(module: str) -> str:
 def _package(top: str) -> str:
     """Hash of all Python files of a package; empty of a module that is a single file."""
     module = sys.modules.get(top)
-    if not hasattr(module, "__path__") or not getattr(module, "__file__", None):
+    if module is None or not hasattr(module, "__path__") or not module.__file__:
         return ""
     folder, digest = Path(str(module.__file__)).parent, hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

@@ -130,7 +130,7 @@ class Finished:
         return [numbers[block] for block in found] if known else []
 
     def changed(self, claim: Claim, seeds: Sequence[int]) -> list[str]:
-        """Return the differences between the code and versions of both sides' runs and those of now (``provenance``)."""
+        """Return the differences of the code and versions of both sides' runs from those of now (``provenance``)."""
         runs = [run for seed in seeds for run in self._trainings(claim, seed)] if self._trains else []
         return sorted({difference.kind for _, difference in provenance.changed(runs)})
 
