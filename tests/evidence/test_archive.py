@@ -312,7 +312,10 @@ def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab,
         code, out, err = run("evidence", "add", *where, *words)
         assert (code, "1 of" in out) == (0, True), err
     after = evidence.run(own.key).files()
-    assert set(after) == {*before, *(f"swap-softmax/{each}" for each in ("measured.json", "grid.csv", "errors.safetensors"))}
+    assert set(after) == {
+        *before,
+        *(f"swap-softmax/{each}" for each in ("measured.json", "grid.csv", "errors.safetensors")),
+    }
     assert {name: after[name] for name in before} == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     assert evidence.run(own.key).files() == after
@@ -335,7 +338,10 @@ def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, lab):
         f"1 of 1 runs are new in {evidence.root}; the others were there.\n",
     )
     after = evidence.run(own.key).files()
-    assert set(after) == {*before, *(f"swap-softmax/{each}" for each in ("measured.json", "grid.csv", "errors.safetensors"))}
+    assert set(after) == {
+        *before,
+        *(f"swap-softmax/{each}" for each in ("measured.json", "grid.csv", "errors.safetensors")),
+    }
     assert {name: after[name] for name in before} == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     assert b"another one" in evidence.run(own.key).find("env.json")
