@@ -29,6 +29,8 @@ SMALL = ("train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "
 SETTINGS = tuple(word for setting in (*SMALL, "test.axes.length=5,12") for word in ("--set", setting))
 NAMED = ("--task", "linear", "--attn", "ssa", "--preset", "smoke", *SETTINGS)
 
+TESTED = ("measured.json", "grid.csv", "errors.safetensors")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

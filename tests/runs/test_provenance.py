@@ -432,11 +432,8 @@ def test_hashes_of_equal_bits_are_the_same_code(own, edit, monkeypatch, tmp_path
     old = own.env()["made_by"]["code"]["training"]
     edit("icl_lab.training.muon")
     assert str(provenance.of(own)) == "changed: training"
-    rows = [
-        "kind,old,new,commit",
-        f"training,{old},{'1' * 12},aa",
-        f"training,{'1' * 12},{provenance.code_of('training')},bb",
-    ]
+    now, between = provenance.code_of("training"), "1" * 12
+    rows = ["kind,old,new,commit", f"training,{old},{between},aa", f"training,{between},{now},bb"]
     table = tmp_path / "equal_code.csv"
     table.write_text("\n".join(rows) + "\n")
     monkeypatch.setattr(provenance, "EQUAL", table)
