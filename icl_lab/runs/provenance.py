@@ -32,6 +32,7 @@ from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MADE_BY, MEASURED_BY, Run
 from icl_lab.runs.spec import RunSpec
 
+EQUAL = Path(__file__).parent / "equal_code.csv"  # kind, old, new, commit: written by tests/equal_code.py
 VERSION = 1  # of a record
 FILE = "file "  # beginning of the kind of a file that the task reads
 ANOTHER = "record"  # the kind of a difference: the record is of a later version than this code reads
@@ -287,7 +288,7 @@ def equal(one: str, other: str) -> bool:
 def _equal() -> dict[str, str]:
     """The representative of each hash of ``equal_code.csv``."""
     chosen = dict[str, str]()
-    with (Path(__file__).parent / "equal_code.csv").open() as file:
+    with EQUAL.open() as file:
         for row in csv.DictReader(file):
             old, new = (chosen.setdefault(row[name], row[name]) for name in ("old", "new"))
             chosen = {sha: new if first == old else first for sha, first in chosen.items()}

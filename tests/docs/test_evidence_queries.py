@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +58,28 @@ def test_the_query_of_duckdb_is_the_first_claim_of_readme(monkeypatch):
 
 def test_a_count_is_one_of_a_specification(monkeypatch):
     assert printed("pandas", monkeypatch).index.names == ["preset", "attn", "spec"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["polars", "duckdb"])
+def test_a_query_over_all_tasks_has_one_row_per_key_and_cell(tool, monkeypatch):
+    """The head of the printed query, without its filter: nine runs stand in two parts."""
+    pytest.importorskip(tool, reason=f"{tool} is not installed, and no part of the package needs it")
+    monkeypatch.chdir(ROOT)
+    (block,) = (block for block in BLOCKS if re.search(rf"^import {tool}\b", block, flags=re.MULTILINE))
+    cell = ["key", "swap", "metric", "sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored", "pairs"]
+    cell += ["concentration", "length"]
+    if tool == "polars":
+        names = {}
+        exec(block.partition("print(")[0], names)
+        rows = names["cells"].group_by(cell).len().filter(names["pl"].col("len") > 1).collect()
+        keys = names["cells"].select("key").unique().collect()
+    else:
+        duckdb = pytest.importorskip("duckdb")
+        source = re.search(r"from \(select.*?(?=\n    where)", block, flags=re.DOTALL)[0]
+        rows = duckdb.sql(f"select {', '.join(cell)} {source} group by all having count(*) > 1").fetchall()
+        keys = duckdb.sql(f"select distinct key {source}").fetchall()
+    assert len(rows) == 0
+    everything = {key for path in ROOT.glob("results/evidence/*/cells.parquet")
+                  for key in pq.read_table(path, columns=["key"])["key"].unique().to_pylist()}  # fmt: skip
+    assert len(keys) == len(everything) > 2000

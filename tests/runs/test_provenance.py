@@ -18,11 +18,15 @@ from icl_lab.base.errors import BadValue, RunFailed, Stopped, UnknownName
 from icl_lab.comparison import rates
 from icl_lab.execute.announce import changes
 from icl_lab.execute.plan import RunPlan
+from icl_lab.extras.site.specifications import every
 from icl_lab.normalizers.base import Site
 from icl_lab.runs import checkpoints, provenance
+from icl_lab.runs.evidence.archive import PLACE as EVIDENCE
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
+from tests import equal_code
 from tests.planted import forget, plant
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -125,7 +129,7 @@ def test_the_classes_of_all_modules_of_a_normalizer_are_hashed(name, edit):
 
 
 @pytest.mark.slow
-def test_every_reader_says_that_the_training_is_another(made, edit, run, tmp_path):
+def test_every_reader_says_that_the_training_is_another(made, edit, run):
     """The list, a table, a page, Python, the cells, the site, claims and own rates: each asks the one function."""
     edit("icl_lab.training.optimizers")
     results = str(made.root)
@@ -143,9 +147,9 @@ def test_every_reader_says_that_the_training_is_another(made, edit, run, tmp_pat
     assert said in (study.folder / "report.html").read_text()
     err = run("evidence", "add", "--results", results, "--dry-run")[2]
     assert "were made with another version of the training" in err
-    assert run("site", "--results", results, "--out", str(tmp_path / "site"))[0] == 0
-    pages = [path.read_text() for path in (tmp_path / "site" / "specifications").rglob("*.html")]
-    assert sum("made with other code (changed: training)" in page for page in pages) == 2
+    assert {note for each in every(made.store())[0] for note in each.notes} == {
+        "made with other code (changed: training)"
+    }
 
 
 def test_versions_are_told(made, monkeypatch):
@@ -421,3 +425,41 @@ def test_retrain_is_no_force(lab, run):
     assert code == 2
     assert "--retrain repeats runs" in err
     assert "--retrain: 1 run to be done anew, about 1 s." in run("sweep", *words, "--retrain")[2]
+
+
+def test_hashes_of_equal_bits_are_the_same_code(own, edit, monkeypatch, tmp_path):
+    """A chain of refactorings: the first hash is equal to the last, and to no other."""
+    old = own.env()["made_by"]["code"]["training"]
+    edit("icl_lab.training.muon")
+    assert str(provenance.of(own)) == "changed: training"
+    now, between = provenance.code_of("training"), "1" * 12
+    rows = ["kind,old,new,commit", f"training,{old},{between},aa", f"training,{between},{now},bb"]
+    table = tmp_path / "equal_code.csv"
+    table.write_text("\n".join(rows) + "\n")
+    monkeypatch.setattr(provenance, "EQUAL", table)
+    provenance._equal.cache_clear()
+    assert str(provenance.of(own)) == "same"
+    assert not provenance.equal(old, "2" * 12)
+    provenance._equal.cache_clear()
+
+
+@pytest.mark.parametrize(("other", "rows"), [(["w", "g"], 1), (["w", "h"], 0)])
+def test_a_row_of_equal_code_needs_equal_weights_and_cells(other, rows):
+    hashes = {"old": {"training": ["a", []]}, "new": {"training": ["b", []]}}
+
+    def asking(tree, code, *words):
+        return hashes[tree] if code == equal_code.HASHES else [["w", "g"] if tree == "old" else other] * 5
+
+    found, others = equal_code.equal_rows("old", "new", "c", asking)
+    assert len(found) == rows
+    assert len(others) == (0 if rows else 5)
+    assert found in ([], [{"kind": "training", "old": "a", "new": "b", "commit": "c"}])
+
+
+@pytest.mark.slow
+def test_the_evidence_is_of_this_code_or_the_changelog_says_so():
+    """A refactoring with equal bits gets a row by tests/equal_code.py; another change is named by its old hash."""
+    root = Path(__file__).parents[2]
+    found = {difference for _, difference in provenance.changed(Store(Path("none"), Archive(root / EVIDENCE)).runs())}
+    changes_told = (root / "CHANGELOG.md").read_text()
+    assert [each for each in found if each.then[:8] not in changes_told and each.kind not in ("torch", "Python")] == []

@@ -1,6 +1,7 @@
 """Archive of the repository's finished runs as Parquet tables, read where the user has none.
 
     results/evidence/index.json          the parts, their runs, and a checksum of every file; sealed by its own
+    results/evidence/current.csv         the part that counts of each run, for queries that read all parts
     results/evidence/<part>/             tables of some runs (see ``tables.py``), and weights of few
     results/evidence/README.md           what each column means
 
@@ -8,6 +9,8 @@ A part is never rewritten: runs that are added form a new part, named ``<number>
 run, the later one counts. A run is named as its folder is, ``<task>/<attn>/<preset>-<hash>/seed-<k>``.
 """
 
+import csv
+import io
 import json
 import os
 import re
@@ -31,7 +34,7 @@ from icl_lab.base.progress import Tick, counted, silent
 if TYPE_CHECKING:
     from icl_lab.runs.evidence.tables import Tables
 
-INDEX, LOCK, ADDING = "index.json", ".lock", ".adding"
+INDEX, CURRENT, LOCK, ADDING = "index.json", "current.csv", ".lock", ".adding"
 OWN = "own"
 WEIGHTS = "model.safetensors"
 VARIABLE = "ICL_LAB_EVIDENCE"
@@ -174,6 +177,9 @@ class Archive:
         except RunFailed as damage:
             return 0, 0, [str(damage)]
         damages = [f"{path} is no part of the evidence: {INDEX} does not name it." for path in self._foreign()]
+        table = self.root / CURRENT
+        if table.exists() and table.read_bytes() != _current(index):
+            damages.append(f"{table} names other parts than {INDEX} says; {checkout_hint(table)}")
         runs = files = 0
         _read_tables.cache_clear()  # from the disk, not from memory
         for part in counted(index.parts, "checking evidence", tick):
@@ -208,6 +214,7 @@ class Archive:
             if changed:
                 held = {key: {} if replace else ArchivedRun(self, key).files() for key in changed}
                 self._write_part({key: {**held[key], **runs[key]} for key in changed})
+            write(self.root / CURRENT, _current(_index(self.root)))
         return changed
 
     def changed_by(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
@@ -321,6 +328,14 @@ def _read_index(path: Path, *state: int) -> _Index:
             for seed in seeds:
                 holders.setdefault(f"{spec}/seed-{seed}", []).append(part)
     return _Index(parts, holders, specs)
+
+
+def _current(index: _Index) -> bytes:
+    """Table of the runs, each with the part that counts: rows of it in other parts are old."""
+    text = io.StringIO()
+    rows = ((key, parts[-1].name) for key, parts in sorted(index.holders.items()))
+    csv.writer(text, lineterminator="\n").writerows([("key", "part"), *rows])
+    return text.getvalue().encode()
 
 
 def _check_names(path: Path, parts: Iterable[ArchivePart]) -> None:

@@ -1,0 +1,119 @@
+"""Write rows of icl_lab/runs/equal_code.csv: hashes of code that gives the same bits as that of an earlier commit.
+
+    python tests/equal_code.py COMMIT
+
+Both versions train golden recipes (Muon, AdamW with EMA, Adam, a switch of the normalizer), and each part whose hash
+differs, and test the models. A row is written only where weights and cells are equal to the bit in all of these; a
+difference is named, and the exit code is 1. An edit of numbers that no recipe reaches, such as of the engine of CUDA
+graphs, is not found.
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "icl_lab" / "runs" / "equal_code.csv"
+COLUMNS = ("kind", "old", "new", "commit")
+RECIPES = [
+    *(["linear", "softmax", "train.optimizer=muon"], ["linear", "ssa", "train.optimizer=adamw", "train.ema=0.9"]),
+    *(["linear", "softmax", "train.optimizer=adam"], ["every", "softmax"]),
+    ["linear", "softmax", "train.switch_to=ssmax", "train.switch_step=1/2"],
+]
+COMMON = ["train.steps=60", "train.batch=8", "test.prompts=64"]
+KINDS = ("model", "training", "measuring")
+
+HASHES = """
+import json
+from icl_lab import normalizers, tasks
+from icl_lab.model import positions
+from icl_lab.base.errors import LabError
+from icl_lab.runs import provenance
+from icl_lab.runs.spec import resolve
+asked = [(task, "softmax", []) for task in tasks.names()]
+asked += [("linear", attn, ["model.heads=4"]) for attn in normalizers.names()]
+asked += [("linear", f"softmax+{name}", []) for name in normalizers.wrappers.names()]
+asked += [("linear", "softmax", [f"model.positions={name}"]) for name in positions.registry.names()]
+found = {}
+for task, attn, settings in asked:
+    try:
+        spec = resolve(task, attn, "smoke", settings)
+        for kind in ("training", "measuring"):
+            for name, sha in provenance.now(spec, "", kind).code.items():
+                found.setdefault(name, (sha, [task, attn, *settings]))
+    except LabError:  # a part that does not fit, or lacks a file
+        continue
+print(json.dumps(found))
+"""
+BITS = """
+import hashlib, json, sys, tempfile, torch
+from pathlib import Path
+from icl_lab import pipeline
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
+torch.set_num_threads(1)
+found = []
+for task, attn, *settings in json.loads(sys.argv[1]):
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(Store(Path(folder)), torch.device("cpu"), say=lambda text: None)
+        spec = resolve(task, attn, "smoke", settings)
+        pipeline.sweep(spec, 0, lab)
+        run = lab.store.run(spec, 0)
+        digests = [hashlib.sha256(run.read(name)).hexdigest() for name in ("model.safetensors", "grid.csv")]
+        found.append(digests)
+print(json.dumps(found))
+"""
+
+
+def ask(tree, code, *words):
+    """What a version of the package prints, as JSON."""
+    environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "ICL_LAB_EVIDENCE": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{tree}: {done.stderr.strip().splitlines()[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def recipes_of(kinds, where):
+    """The recipes that both versions train: the golden ones, and one of each part that differs."""
+    return [*RECIPES, *(where[kind] for kind in kinds if kind not in KINDS)]
+
+
+def equal_rows(old, new, commit, asking=ask):
+    """Rows of hashes that differ between two trees and give the same bits; and the recipes whose bits differ."""
+    before, after = asking(old, HASHES), asking(new, HASHES)
+    kinds = [kind for kind in after if kind in before and before[kind][0] != after[kind][0]]
+    if not kinds:
+        return [], []
+    recipes = [[*recipe, *COMMON] for recipe in recipes_of(kinds, {kind: after[kind][1] for kind in kinds})]
+    bits = [asking(tree, BITS, json.dumps(recipes)) for tree in (old, new)]
+    others = [recipe for recipe, one, other in zip(recipes, *bits, strict=True) if one != other]
+    rows = [dict(zip(COLUMNS, (kind, before[kind][0], after[kind][0], commit), strict=True)) for kind in kinds]
+    return ([] if others else rows), others
+
+
+def main(commit):
+    """Compare the tree as it is with a commit, and add the rows to the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        old = Path(folder) / "old"
+        old.mkdir()
+        packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(old)], input=packed, check=True)
+        rows, others = equal_rows(old, ROOT, commit)
+    for recipe in others:
+        print(f"other bits: {' '.join(recipe)}")
+    with TABLE.open("a", newline="") as file:
+        csv.DictWriter(file, COLUMNS, lineterminator="\n").writerows(rows)
+    print(f"{len(rows)} rows written to {TABLE}")
+    return 1 if others else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
