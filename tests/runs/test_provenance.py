@@ -456,6 +456,19 @@ def test_a_row_of_equal_code_needs_equal_weights_and_cells(other, rows):
     assert found in ([], [{"kind": "training", "old": "a", "new": "b", "commit": "c"}])
 
 
+def test_a_part_of_other_bits_has_no_row_and_others_have():
+    parts = ("stored task 'a'", "stored task 'b'")
+    hashes = {tree: {part: [f"{tree} {part}", ["linear", part]] for part in parts} for tree in ("old", "new")}
+
+    def asking(tree, code, *words):
+        golden = [["w", "g"]] * len(equal_code.RECIPES)
+        return hashes[tree] if code == equal_code.HASHES else [*golden, ["w", tree], ["w", "g"]]
+
+    found, others = equal_code.equal_rows("old", "new", "c", asking)
+    assert [row["kind"] for row in found] == ["stored task 'b'"]
+    assert [recipe[1] for recipe in others] == ["stored task 'a'"]
+
+
 @pytest.mark.slow
 def test_the_evidence_is_of_this_code_or_the_changelog_says_so():
     """A refactoring with equal bits gets a row by tests/equal_code.py; another change is named by its old hash."""
