@@ -30,8 +30,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
     with run.locked(lab.say, lab.stopping):
         if run.finished:  # by the process that we waited for
             return run.grid()
-        task = tasks.build(spec.task)
-        measured_by = provenance.now(spec, swap, "measuring")  # before hours in which files may be edited
+        task, measured_by = tasks.build(spec.task), provenance.now(spec, swap, "measuring")
         try:
             subjects = {run.name: subject(_load_or_train(run, lab), task, lab.device)}
         except Diverged:  # without a model it answers nothing, and every cell says so
@@ -54,7 +53,7 @@ def sweep(spec: RunSpec, seed: int, lab: Lab, swap: str = "") -> Grid:
 def trained(run: Run, lab: Lab) -> GPT2:
     """Return the run's model: loaded if it is there, else trained from its last checkpoint or from the start."""
     spec, task = run.spec, tasks.build(run.spec.task)
-    model = spec.untrained(task, run.seed)
+    model = spec.untrained(task, run.seed).to(lab.device)
     run.begin()
     if not run.trained:
         reuse.weights(run, lab.say)
@@ -62,12 +61,10 @@ def trained(run: Run, lab: Lab) -> GPT2:
         if spec.train.switch_to:
             model.swap_rule(spec.train.switch_to)
         run.load_model(model)
-        return model.to(lab.device).eval()
-    made_by = provenance.now(spec)
+        return model.eval()
+    made_by, began = {MADE_BY: provenance.now(spec).fields()}, time.monotonic()
     progress = run.resume(model, lab.say, lambda stored, path: provenance.of_stored(stored, spec, path))
-    model.to(lab.device)
     lab.tick("train", progress.step, spec.train.steps, "")  # long before the first row of the history
-    began, steps = time.monotonic(), spec.train.steps - progress.step
     try:
         with status.report_status(run.folder) as report:
             report("train", progress.step, spec.train.steps)
@@ -77,13 +74,13 @@ def trained(run: Run, lab: Lab) -> GPT2:
                 lab.tick("train", step, spec.train.steps, f"loss {loss:.4g}")
                 lab.tracked.rows(run, progress.history)
 
-            keep = lambda state: run.keep(model, state, made_by.fields())  # noqa: E731
+            keep = lambda state: run.keep(model, state, made_by[MADE_BY])  # noqa: E731
             history = train(model, task, spec.train, run.seed, progress, keep=keep, stopping=lab.stopping, tick=tick)
     except Diverged as reason:
-        run.keep_divergence(reason, environment.of_run(spec, lab.device, lab.command) | {MADE_BY: made_by.fields()})
+        run.keep_divergence(reason, environment.of_run(spec, lab.device, lab.command) | made_by)
         raise
-    pace = {MADE_BY: made_by.fields(), "seconds": round(time.monotonic() - began, 1), "steps_timed": steps}
-    run.keep_model(model, history, environment.of_run(spec, lab.device, lab.command) | pace)
+    pace = {"seconds": round(time.monotonic() - began, 1), "steps_timed": spec.train.steps - progress.step}
+    run.keep_model(model, history, environment.of_run(spec, lab.device, lab.command) | pace | made_by)
     return model.eval()
 
 

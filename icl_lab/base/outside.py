@@ -236,9 +236,10 @@ def _sha256(module: str) -> str:
 def _package(top: str) -> str:
     """Hash of all Python files of a package; empty of a module that is a single file."""
     module = sys.modules.get(top)
-    if not hasattr(module, "__path__") or not getattr(module, "__file__", None):
+    file = getattr(module, "__file__", None)
+    if not hasattr(module, "__path__") or not file:
         return ""
-    folder, digest = Path(str(module.__file__)).parent, hashlib.sha256()
+    folder, digest = Path(file).parent, hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]
