@@ -124,7 +124,9 @@ def test_models_of_the_evidence_are_only_tested(far, tiny, lab, tmp_path):
     assert keep(there, far(there)) == Ending("done")
     assert contents(tmp_path / "there") == contents(tmp_path / "near")
     assert not (there.folder / "model.safetensors").exists()
-    assert set(manifest.read(there.folder)) == {"spec.json", "errors.safetensors", "positions.csv", "grid.csv"}
+    assert set(manifest.read(there.folder)) == {
+        *("spec.json", "measured.json", "errors.safetensors", "positions.csv", "grid.csv")
+    }
     assert [finding.state for finding in everything(there.folder)] == ["whole"]
 
 
