@@ -9,6 +9,7 @@ import click
 import pytest
 
 import icl_lab
+from benchmarks.__main__ import bench
 from icl_lab import normalizers, tasks
 from icl_lab.claims import ledger
 from icl_lab.cli import index
@@ -75,6 +76,7 @@ def options_of(command):
 # Targets of the Makefile's own; every other one is a command of the program.
 OWN = set(re.search(r"^override OWN := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())
 ALL_OPTIONS = {option for name in cli.commands for option in options_of(real(name))} | set(options_of(cli))
+BENCH_OPTIONS = set(options_of(bench))  # of ``python -m benchmarks``
 # The examples of the pages are there once a reader has written it.
 WRITTEN = {"in-context", "spread"}
 
@@ -195,7 +197,7 @@ def test_options_in_the_text_exist(page):
     for option in {
         word for span in [*spans(text), *blocks(text)] for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
     }:
-        assert option in ALL_OPTIONS | {"--help", "--import"}, option
+        assert option in ALL_OPTIONS | BENCH_OPTIONS | {"--help", "--import"}, option
 
 
 @every_page

@@ -105,7 +105,7 @@ def test_the_command_writes_what_python_returns(two, lab, run, tmp_path):
 
 
 def test_an_empty_folder_has_a_table_without_rows(lab):
-    assert list(stacked(grids(lab.store, lab.say)).columns) == [*WHO, *SETTINGS, *WHAT, "evidence"]
+    assert list(stacked(grids(lab.store, lab.say)).columns) == [*WHO, *SETTINGS, *WHAT, "evidence", "code"]
 
 
 @pytest.mark.parametrize(
