@@ -96,23 +96,6 @@ def statistics(weights: Tensor, roles: int = 1) -> dict[str, Tensor]:
     return found
 
 
-def inverse_temperature(weights: Tensor, scores: Tensor) -> Tensor:
-    """Weights and scores (... t) -> the effective inverse temperature, (...).
-
-    Formula: the least-squares slope of log w on the score z, over the keys with w > 0
-
-    1 for softmax, s log n for SSMax; for a normalizer that warps the scores, its mean slope over the row. NaN where
-    fewer than two keys have weight, or all scores are alike.
-    """
-    there = weights > 0
-    n = there.sum(-1)
-    z, y = (torch.where(there, x.double(), 0.0) for x in (scores, weights.double().clamp(min=1e-300).log()))
-    z = torch.where(there, z - (z.sum(-1) / n).unsqueeze(-1), 0.0)
-    y = torch.where(there, y - (y.sum(-1) / n).unsqueeze(-1), 0.0)
-    spread = z.square().sum(-1)
-    return torch.where((n > 1) & (spread > 1e-12), (z * y).sum(-1) / spread, torch.nan)
-
-
 def head_rows(metrics: Mapping[str, Tensor], where: Row) -> list[Row]:
     """Metrics (b l h) -> a row of a grid for each metric, layer and head: the mean over the prompts, its error."""
     return [

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 GROUPS = {
     "Train and compare": ("sweep", "compare", "rates", "ablate", "league"),
     "Look inside": (
-        *("attention", "heads", "boundary", "saturation", "probe", "deviant", "per-position", "fading", "functions"),
+        *("attention", "heads", "boundary", "saturation", "probe", "deviant", "per-position", "functions"),
     ),
     "Papers": ("experiment", "claims", "paper-report", "site"),
     "Language models": ("lm", "prompted"),

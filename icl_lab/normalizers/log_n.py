@@ -21,8 +21,7 @@ class LogN(ScaledQuery):
     Paper: Su 2021; as in the public code of Qwen; Hayase & Karakida 2026, arXiv 2605.12697 (powers of the logarithm)
 
     Rows within the training length stay exactly softmax, which makes this the honest normalizer to swap in after
-    training. Which power keeps attention from fading depends on how many scores lie near the largest: the analysis
-    ``gap-counting`` measures it.
+    training. Which power keeps attention from fading depends on how many scores lie near the largest.
     """
 
     def __init__(self, site: Site, *, power: float = 1.0) -> None:

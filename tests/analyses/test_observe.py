@@ -9,22 +9,11 @@ from icl_lab.analyses.attention_rows import (
     attention_rows,
     entropy,
     head_rows,
-    inverse_temperature,
     shares,
 )
 from icl_lab.analyses.findings import known_median
-from icl_lab.base.rng import stream
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import TestSpec, draw
-
-
-def test_inverse_temperature_of_known_rules():
-    z = torch.randn(5, 40, generator=stream(0, "z"), dtype=torch.float64)
-    assert inverse_temperature(z.softmax(-1), z).tolist() == pytest.approx([1] * 5)
-    assert inverse_temperature((2.5 * z).softmax(-1), z).tolist() == pytest.approx([2.5] * 5)
-    sparse = torch.tensor([[0.0, 0.25, 0.75]])
-    assert inverse_temperature(sparse, torch.tensor([[9.0, 0.0, 2.0]])).item() == pytest.approx(math.log(3) / 2)
-    assert math.isnan(inverse_temperature(torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 2.0]])).item())
 
 
 def test_entropy_and_shares_of_signed_weights():

@@ -10,7 +10,7 @@ from icl_lab import analyses, tasks
 from icl_lab.analyses import publish, runner
 from icl_lab.analyses.context import Context
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.heads import Fading, Heads
+from icl_lab.analyses.heads import Heads
 from icl_lab.analyses.law import Law
 from icl_lab.analyses.needle import NeedleScores
 from icl_lab.analyses.probe import Probe
@@ -42,18 +42,6 @@ CASES = {
             "deviant": (["position", "factor"], {"mse", "recovery"}, 2 * 2),
             "positions": (["position", "factor", "index"], {"error"}, 2 * 12),
             "prompts": (["position", "factor", "prompt"], {"mse"}, 2 * 64),
-        },
-    ),
-    "fading": (
-        Fading(lengths=(16, 32), prompts=64),
-        NEEDLE,
-        {
-            "fading": (
-                ["layer", "head", "length", "keys"],
-                {"largest", "entropy", "effective", "temperature"},
-                4 * 2 * 2,
-            ),
-            "learned": (["layer", "head"], {"s"}, 2),
         },
     ),
     "heads": (
@@ -101,7 +89,7 @@ CASES = {
     ),
 }
 BESIDE = {"saturation": ("heads", "stream")}  # further figures
-RULES = {"fading": "ssmax", "law": "ssmax-free"}
+RULES = {"law": "ssmax-free"}
 
 
 @pytest.fixture

@@ -378,7 +378,7 @@ SEARCH = ["--preset", "smoke", *SMALL, "--set", "test.axes.length=32,48", "--set
 
 
 @pytest.mark.slow
-def test_needles_and_fading_from_the_command_line(run, tmp_path):
+def test_needles_from_the_command_line(run, tmp_path):
     """From nothing to scores; then by the folder of the run, with the same numbers."""
     code, out, _ = run("needle", "--attn", "ssmax", *SEARCH, "--length", "64", "--trials", "10")
     assert code == 0
@@ -391,10 +391,6 @@ def test_needles_and_fading_from_the_command_line(run, tmp_path):
     code, out, _ = run("needle", "--run", str(place), "--length", "64", "--prompts", "10")
     assert code == 0
     assert (folder / "heads.csv").read_bytes() == before
-    code, out, _ = run("fading", "--run", str(place), "--lengths", "32,64", "--prompts", "8")
-    assert code == 0
-    assert "effective inverse temperature" in out
-    assert len(list((tmp_path / "results").glob("fading-needle-smoke-*/learned.csv"))) == 1
 
 
 @pytest.mark.slow
@@ -495,8 +491,6 @@ EVERY = ["--task", "every", "--attn", "softmax"]
             "linear has no answer that stands in its context, for needle scores; tasks that have: needle",
         ),
         (["needle", "--attn", "softmax", "--length", "4"], "a needle of 2 tokens needs prompts of 6 or more"),
-        (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,x"], "not a list of whole numbers"),
-        (["fading", "--task", "linear", "--attn", "softmax", "--lengths", "10,300"], "more than the 512 places"),
         (["law", "--task", "linear", "--attn", "ssmax"], "only ssmax-free learns a factor for every n, got ssmax"),
     ],
 )

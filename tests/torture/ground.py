@@ -58,7 +58,6 @@ FROM_NOTHING: dict[str, list[str]] = {
     "probe": ["probe", "--task", "every:balance=half", *EVERY, "--attn", "ssa", "--factors", "10"],
     "per-position": ["per-position", *LINEAR, "--attn", "ssa", "--prompts", "8", "--length", "40"],
     "equivariance": ["equivariance", *LINEAR, "--attn", "ssa", "--scales", "1,10", "--prompts", "8"],
-    "fading": ["fading", "--task", "needle", *NEEDLE, "--attn", "ssmax", "--lengths", "16,32", "--prompts", "4"],
     "needle": ["needle", *NEEDLE, "--attn", "ssmax", "--length", "32", "--trials", "4"],
     "law": ["law", "--task", "needle", *NEEDLE],
     "learning": ["learning", *LINEAR, *BOTH],
