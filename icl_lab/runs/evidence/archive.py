@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ class ArchivedRun:
         alike = (spec for spec in specs if spec.startswith(name) and spec.split("/")[1] == normalizer)
         return [run for spec in alike if (run := self.archive.run(f"{spec}/{seed}")) is not None]
 
-    @property
+    @cached_property  # to look whether the index has changed takes longer than all else that a list asks of a run
     def _part(self) -> ArchivePart | None:
         held_by = _index(self.archive.root).holders.get(self.key)
         return held_by[-1] if held_by else None
