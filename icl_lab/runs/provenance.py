@@ -61,7 +61,7 @@ CODE: dict[str, tuple[list[tuple[str, str]], tuple[str, ...]]] = {
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What made the weights or the grid of a run: hashes of code by kind, versions, files -> SHA-256."""
+    """Record of the weights or the grid of a run: hashes of code by kind, versions, files -> SHA-256."""
 
     code: dict[str, str]
     versions: dict[str, str]
@@ -97,7 +97,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What differs between the code that made a run and the code here; ``known`` where all of it is recorded."""
+    """Differences of the code that made a run from the code here; ``known`` where all of it is recorded."""
 
     known: bool
     differences: tuple[Difference, ...] = ()
@@ -168,7 +168,7 @@ def now(spec: RunSpec, swap: str = "", kind: Kind = "training") -> Record:
 
 
 def _current(then: Record, spec: RunSpec, swap: str = "", kind: Kind = "training") -> Record:
-    """What a stored record is compared with; of files that are not here whoever needs them says so."""
+    """Record of now, to compare a stored one with; whoever needs files that are not here says so."""
     if not then.files:
         return _code(spec, swap, kind)
     try:

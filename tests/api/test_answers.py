@@ -34,7 +34,7 @@ def compared(place):
 @pytest.mark.usefixtures("quick_pictures")
 def test_a_comparison_is_that_of_the_command_line(compared, typed, tmp_path):
     study = compared()
-    words = ["--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *options()]
+    words = ["--task", "linear", "--attn", "softmax ssa", "--preset", "smoke", *options()]
     code, out, err = typed("compare", *words, "--seeds", "2")
     assert code == 0, err
     (folder,) = (tmp_path / "typed").glob("compare-*")

@@ -31,7 +31,7 @@ def two(tiny, lab):
 def test_every_cell_stands_there_once(two, lab):
     frame = stacked(grids(lab.store, lab.say))
     assert len(frame) == sum(len(grid.frame) for grid in two)
-    axes = [name for name in frame.columns if name not in (*WHO, *SETTINGS, *WHAT, "evidence")]
+    axes = [name for name in frame.columns if name not in (*WHO, *SETTINGS, *WHAT, "evidence", "code")]
     assert {*axes} == {axis for grid in two for axis in grid.axes}
     for grid in two:
         task, attn = grid.frame["task"].iloc[0], grid.frame["attn"].iloc[0]

@@ -88,7 +88,8 @@ def test_every_claim_leads_to_its_cells_and_numbers(stock):
         path, anchor = urldefrag(entry.page)
         place = pages[path].places[anchor]
         assert row["claim"] in place["text"]
-        for part in entry.found.verdict.split("; "):
+        direction, *sizes = entry.found.verdict.split("; ")
+        for part in (entry.badge, *sizes, *([] if entry.found.judged else [direction])):
             assert part in place["text"]
         if not row["effect"]:
             assert place["numbers"] == []

@@ -132,8 +132,8 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         "overlay.html", root="", here="overlay.html", examples=overview.examples(stock.specifications), **common
     )
     for name, text in texts.items():
-        page = {"title": document.title(text), "text": document.html(text)}
-        site[name] = pages.render("document.html", root="", here=name, **page, **common)
+        title, words = document.title(text), document.html(text)
+        site[name] = pages.render("document.html", root="", here=name, title=title, text=words, **common)
         site |= {picture: DOCS / picture for picture in document.pictures(text)}
     for name, entries in stock.claims.by("experiment").items():
         site |= _experiment(name, entries, stock, common)
