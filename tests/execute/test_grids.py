@@ -69,6 +69,27 @@ def test_the_best_is_the_least_finite_mean_of_each_normalizer():
     assert grids.best(rows) == {"softmax": rows[0]}
     rows.append({"attn": "softmax", "rate": "8", "errors": [0.1, 0.1]})
     assert grids.best(rows) == {"softmax": rows[4]}
+    rows.append({"attn": "softmax", "rate": "16", "errors": [0.1, 0.1]})
+    assert grids.best(rows)["softmax"]["rate"] == "8"
+
+
+def test_the_figure_frames_the_best_down_and_across():
+    """The best has the second of two rates (down) and the first of three numbers of layers (across)."""
+    asked = {"train.rate": ["0.1", "0.2"], "model.layers": ["1", "2", "3"]}
+    rows = [
+        {"attn": "softmax", "train.rate": rate, "model.layers": layers, "errors": [0.5 - 0.1 * (rate == "0.2")]}
+        for rate in asked["train.rate"] for layers in asked["model.layers"]
+    ]  # fmt: skip
+    drawn = grids.figure(plan(asked), rows, {"softmax": rows[3]}, "error")
+    (frame,) = (patch for patch in drawn.axes[0].patches if patch.get_linewidth() == 2)
+    assert (frame.get_x() + frame.get_width() / 2, frame.get_y() + frame.get_height() / 2) == (0, 1)
+
+
+@pytest.mark.parametrize(("errors", "scale"), [([0.1, 0.2], "log"), ([0.1, 0.0], "linear")])
+def test_an_error_of_zero_is_drawn_on_a_linear_scale(errors, scale):
+    asked = {"train.rate": ["0.1", "0.2"]}
+    rows = [{"attn": "softmax", "train.rate": rate, "errors": errors} for rate in asked["train.rate"]]
+    assert grids.figure(plan(asked), rows, {}, "error").axes[0].get_yscale() == scale
 
 
 def test_a_grid_of_trainings_is_ranked_by_their_last_losses():

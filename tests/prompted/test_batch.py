@@ -58,6 +58,8 @@ def test_each_request_has_a_short_name_of_its_own():
     assert all(re.fullmatch(r"\d+_\d+_\d+_10_p[01]_t\d+_[0-9a-f]{16}", key) for key in keys)
     long = [PromptQuestion("9" * n, 0, 4, {}).key for n in (60, 61)]
     assert ([len(key) for key in long], long[0] != long[1]) == ([64, 64], True)
+    cut = PromptQuestion(f"{'9' * 60}_p1_t4", 1, 4, {}).key
+    assert re.fullmatch(r"9+_p1_t4_[0-9a-f]{16}", cut)  # prompt and token stay
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,19 @@ def test_a_switch_of_normalizers_goes_on_with_the_average(tiny):
     assert all(torch.equal(a, b) for a, b in zip(after.average, before.average, strict=True))
 
 
+def test_a_loaded_average_leaves_the_one_it_came_from(tiny):
+    spec = tiny("linear", "softmax", "train.ema=0.2")
+    first, other = (optimizer(setup(spec)[0], spec.train) for _ in range(2))
+    first.update_ema()
+    before = [mean.clone() for mean in first.average]
+    other.load_state_dict(first.state_dict())
+    for p in other.params:
+        p.data += 1
+    other.update_ema()
+    assert all(torch.equal(mean, was) for mean, was in zip(first.average, before, strict=True))
+    assert all(torch.allclose(mean, was + 0.8) for mean, was in zip(other.average, before, strict=True))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
