@@ -37,21 +37,24 @@ def test_every_combination_is_a_run_of_its_settings(where):
 
 
 def test_effects_and_errors_of_a_grid_are_those_of_its_runs(where, tmp_path):
-    asked = {**SMALL, "train.rate": [0.001, 0.01]}
+    reach = {**SMALL, "test.axes.sigma_f": [1, 2, 10]}
+    asked = {**reach, "train.rate": [0.001, 0.01]}
     table = icl.grid("linear", ["softmax", "ssa"], "smoke", asked, seeds=2, baseline="softmax", where=where)
     assert table[["train.rate", "attn"]].to_numpy().tolist() == [
         [rate, attn] for rate in ("0.001", "0.01") for attn in ("softmax", "ssa")
     ]
     errors = dict[str, list[float]]()
     for attn in ("softmax", "ssa"):
-        runs = icl.sweep("linear", attn, "smoke", {**SMALL, "train.rate": 0.01}, seeds=2, where=where)
+        runs = icl.sweep("linear", attn, "smoke", {**reach, "train.rate": 0.01}, seeds=2, where=where)
         cells = [run.grid.where(attn=attn, metric="mse-code", sigma_f=1.0).frame["value"] for run in runs]
         errors[attn] = [float(cell.iloc[0]) for cell in cells]
+        far = [math.log(run.grid.at(attn=attn, metric="mse-code", sigma_f=f)) for run in runs for f in (2.0, 10.0)]
     row = table.iloc[3]
     assert row["error"] == pytest.approx(fmean(errors["ssa"]))
     ratio = paired(errors["softmax"], errors["ssa"]).ratio[0]
     assert row["in_training"] == pytest.approx(ratio)
     assert row["in_training_low"] < ratio < row["in_training_high"]
+    assert row["summary"] == pytest.approx(fmean(far))  # a straight line of log errors from sigma_f 2 to 10
     assert math.isnan(table.iloc[2]["in_training"])
     (folder,) = tmp_path.glob("grid-linear-smoke-*")
     assert (folder / "grid.png").exists()
