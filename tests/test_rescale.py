@@ -94,6 +94,11 @@ def of_the_length(tokens):
     return made if tokens.shape[1] > 7 else made._replace(factor=2 * made.factor)
 
 
+def of_a_later_token(tokens):
+    made = PairRescaling("labels")(tokens)
+    return made if tokens.shape[1] != 12 else made._replace(factor=2 * made.factor)
+
+
 def wrong_far_from_training(tokens):
     made = PairRescaling("labels")(tokens)
     return made._replace(factor=made.factor.clamp_max(5))  # no prompt of training has larger labels
@@ -105,12 +110,21 @@ def wrong_far_from_training(tokens):
         (no_factor, "otherwise than before"), (wrong_at_its_start, "otherwise than before"),
         (wrong_far_from_training, "otherwise than before"), (partly_infinite, "are not finite"),
         (of_the_whole_prompt, "before token 7 hang on"), (of_the_length, "before token 7 hang on"),
+        (of_a_later_token, "before token 12 hang on"),
     ],
 )  # fmt: skip
 def test_the_contract_sees_a_wrong_rescaling(monkeypatch, rescaling, fault):
     monkeypatch.setattr(Rescalable, "rescaling", lambda task, part, first=3: rescaling)
     monkeypatch.setattr(tasks.registry.part("linear"), "rescales", ("labels",))
     with pytest.raises(AssertionError, match=fault):
+        a_rescaling_keeps_the_truth("linear")
+
+
+def test_the_contract_sees_each_part_that_is_rescaled(monkeypatch):
+    made = {"inputs": PairRescaling("inputs"), "labels": no_factor}
+    monkeypatch.setattr(Rescalable, "rescaling", lambda task, part, first=3: made[part])
+    monkeypatch.setattr(tasks.registry.part("linear"), "rescales", ("inputs", "labels"))
+    with pytest.raises(AssertionError, match="prompts with labels rescaled"):
         a_rescaling_keeps_the_truth("linear")
 
 

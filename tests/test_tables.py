@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from icl_lab.base import markdown as md
-from icl_lab.base.tables import chosen, csv_cell, csv_text, encode
+from icl_lab.base.tables import chosen, csv_cell, csv_text, encode, in_latex
 
 FORMULAS = ["=cmd()!A1", "=1+1", "@SUM(A1)", "+A1", "-A1", "-x", "-1+cmd|' /C calc'!A1", "\t=A1", "-0.3 =A1"]
 PLAIN = ["-0.3", "+1e-05", "-inf", "-", "", "ssa", "a=b", "-0.3 (sd 0.1)", "-0.3 ± 0.1", "-1.2 [-2, 0.5]", "10%"]
@@ -64,3 +64,13 @@ def test_the_first_column_stands_once_though_it_is_named():
 ])  # fmt: skip
 def test_short_numbers_are_rounded_before_their_form_is_chosen(value, text):
     assert md.short(value) == text
+
+
+def test_cells_of_a_row_come_back_as_they_were():
+    cells = ["a <b> | c", "`x|y`", "1 < 2", ""]
+    assert md.cells(md.row(cells)) == cells
+
+
+def test_a_backtick_that_nothing_closes_is_one_in_latex():
+    assert in_latex("a` b_c") == r"a` b\_c"
+    assert in_latex("`a_b` c") == r"\texttt{a\_b} c"

@@ -62,6 +62,13 @@ def test_each_request_has_a_short_name_of_its_own():
     assert re.fullmatch(r"9+_p1_t4_[0-9a-f]{16}", cut)  # prompt and token stay
 
 
+def test_tokens_are_counted_of_texts_and_around_messages():
+    """Two words and a number of four digits (two pieces), and four tokens around each of two messages."""
+    body = {"messages": [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "1234"}]}
+    assert PromptQuestion("a", 0, 0, body).about_tokens == 2 + 2 + 2 * 4
+    assert PromptQuestion("a", 0, 0, {"prompt": "one two"}).about_tokens == 2
+
+
 @pytest.mark.parametrize(
     "change", [{"form": "plain"}, {"temperature": 0.5}, {"answer_tokens": 9}, {"instruct": False}, {"body": {"n": 1}}]
 )

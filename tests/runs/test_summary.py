@@ -169,3 +169,14 @@ def test_words_about_attention_are_of_the_last_step():
 def test_the_bound_of_several_outputs_is_the_largest(bounds, said):
     known = torch.full((len(bounds),), 0.25), torch.tensor(bounds)
     assert summary.bound_words(SimpleNamespace(answer_bound=lambda: known)) == said
+
+
+def test_the_nearest_cell_stands_for_training_conditions():
+    spec = resolve("linear", "ssa", "smoke", ["train.shift.sigma_f=1.8"])
+    assert summary.errors_in_distribution([grid(0, 1.0)], TASK, spec)["ssa"] == 10
+
+
+def test_axes_beside_the_map_are_said_with_their_values():
+    assert TASK.heat_map == ("sigma_x", "sigma_f")
+    here = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    assert summary.fixed_axes(grid(0, 1.0), TASK, here) == ", length 40"
