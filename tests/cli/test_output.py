@@ -224,6 +224,11 @@ def test_three_columns_alike_stay_before_one_beside_them():
     assert lines == ["rule  sigma 1  sigma 2  sigma 4", "ssa         1        2        3", "1 more column in table.md"]
 
 
+def test_rows_of_a_list_hang_and_sentences_keep_their_margin():
+    shown = output.rendered("  ssa  one two three four\n  one two three four five", 18, prose=True)
+    assert shown.splitlines() == ["  ssa  one two", "      three four", "  one two three", "  four five"]
+
+
 def test_room_goes_to_the_column_of_most_lines():
     """40 = 34 + 2 + 4: 20 words of two letters stand in two lines, 11 in the first."""
     table = f"| claim | ours |\n| --- | --- |\n| {' '.join(['ab'] * 20)} | c d |"

@@ -235,3 +235,26 @@ def test_rows_of_curves_hold_the_best_and_its_bracket():
     assert found["error"] == pytest.approx(0.1)
     assert all(math.isnan(none[name]) for name in rates.BEST)
     assert none["sensitivity"] == pytest.approx(math.log(2) / 2)
+
+
+def test_nothing_is_sensitive_where_nothing_is_learned():
+    """All errors are above that of the trivial reference, so that all are capped alike."""
+    assert curve({0.5: 3.0, 1.0: 2.0, 2.0: 4.0}, trivial=1.0).sensitivity == 0
+
+
+def test_the_figure_rings_a_best_with_a_bracket_alone():
+    edge = rates.Curve(resolve("linear", "softmax", "nano"), {1: [0.1], 2: [0.2]}, 1.0, log=True)
+    drawn = rates.figure({"ssa": curve({1: 0.2, 2: 0.1, 4: 0.3}), "softmax": edge}, "error")
+    rings = [line.get_xydata().tolist() for line in drawn.axes[0].lines if line.get_markersize() == 10]
+    assert rings == [[[2, pytest.approx(0.1)]]]
+
+
+def test_runs_that_are_not_finished_are_no_part_of_a_curve():
+    class Half(Tuned):
+        def run(self, spec, seed):
+            run = super().run(spec, seed)
+            run.finished = spec.train.rate == 0.005 or (spec.train.rate == 0.01 and seed == 100)
+            return run
+
+    found = rates.stored_runs(SPEC, Half())
+    assert {factor: [run.seed for run in runs] for factor, runs in found.items()} == {1: [100, 101], 2: [100]}

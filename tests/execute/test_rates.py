@@ -73,6 +73,17 @@ def test_a_curve_trains_anew_once_and_keeps_its_folder(where, tmp_path, monkeypa
     icl.rates("linear", "softmax", "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=replace(where, name="mine"))
 
 
+def test_a_normalizer_whose_trainings_all_diverged_is_named(where, monkeypatch):
+    def curve(spec, runs):
+        lost = {factor: [math.inf] for factor in runs}
+        return Curve(spec, lost, 1.0, log=True) if spec.attn == "ssa" else _curve(spec, runs, {"softmax": 0.003})
+
+    monkeypatch.setattr(rates, "complete", lambda runs, lab, where: True)
+    monkeypatch.setattr("icl_lab.comparison.rates.curve", curve)
+    with pytest.raises(LabError, match="every training of ssa diverged"):
+        icl.rates("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=where)
+
+
 def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):
     with pytest.raises(LabError, match="make it: icl-lab rates --task linear --attn 'softmax ssa' --preset smoke"):
         icl.compare("linear", ["softmax", "ssa"], "smoke", {**SMALL, "rates": "own"}, where=where)
