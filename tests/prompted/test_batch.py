@@ -84,6 +84,12 @@ def test_answers_are_read_in_any_order_and_kept_in_one(answers):
     assert answers(kept(found.replies).decode()).replies == found.replies
 
 
+def test_of_several_choices_the_first_is_the_answer(answers):
+    told = completion("1")
+    told["body"]["choices"].append(completion("2", finish="length")["body"]["choices"][0])
+    assert answers(line(ONE.key, told)).replies == {ONE.key: Reply("1", "stub", "stop")}
+
+
 def test_texts_of_any_script_are_read_and_cleaned(answers):
     text = "ä\n\u2028\U0001f600\x1b[31m\u202e"
     raw = json.dumps(json.loads(line(ONE.key, completion(text, model="stub", kind="text"))), ensure_ascii=False)
