@@ -79,13 +79,52 @@ def of_the_whole_prompt(tokens):
     return Rescaled(tokens / size, size.expand(-1, tokens.shape[1], 1), 6)
 
 
+def partly_infinite(tokens):
+    made = PairRescaling("labels")(tokens)
+    return made._replace(tokens=made.tokens.index_fill(0, torch.tensor(0), math.inf))
+
+
+def wrong_at_its_start(tokens):
+    made = PairRescaling("labels")(tokens)
+    return made._replace(factor=made.factor.index_fill(1, torch.tensor(6), 7.5))
+
+
+def of_the_length(tokens):
+    made = PairRescaling("labels")(tokens)
+    return made if tokens.shape[1] > 7 else made._replace(factor=2 * made.factor)
+
+
+def of_a_later_token(tokens):
+    made = PairRescaling("labels")(tokens)
+    return made if tokens.shape[1] != 12 else made._replace(factor=2 * made.factor)
+
+
+def wrong_far_from_training(tokens):
+    made = PairRescaling("labels")(tokens)
+    return made._replace(factor=made.factor.clamp_max(5))  # no prompt of training has larger labels
+
+
 @pytest.mark.parametrize(
-    ("rescaling", "fault"), [(no_factor, "otherwise than before"), (of_the_whole_prompt, "before token 7 hang on")]
-)
+    ("rescaling", "fault"),
+    [
+        (no_factor, "otherwise than before"), (wrong_at_its_start, "otherwise than before"),
+        (wrong_far_from_training, "otherwise than before"), (partly_infinite, "are not finite"),
+        (of_the_whole_prompt, "before token 7 hang on"), (of_the_length, "before token 7 hang on"),
+        (of_a_later_token, "before token 12 hang on"),
+    ],
+)  # fmt: skip
 def test_the_contract_sees_a_wrong_rescaling(monkeypatch, rescaling, fault):
     monkeypatch.setattr(Rescalable, "rescaling", lambda task, part, first=3: rescaling)
     monkeypatch.setattr(tasks.registry.part("linear"), "rescales", ("labels",))
     with pytest.raises(AssertionError, match=fault):
+        a_rescaling_keeps_the_truth("linear")
+
+
+def test_the_contract_sees_each_part_that_is_rescaled(monkeypatch):
+    made = {"inputs": PairRescaling("inputs"), "labels": no_factor}
+    monkeypatch.setattr(Rescalable, "rescaling", lambda task, part, first=3: made[part])
+    monkeypatch.setattr(tasks.registry.part("linear"), "rescales", ("inputs", "labels"))
+    with pytest.raises(AssertionError, match="prompts with labels rescaled"):
         a_rescaling_keeps_the_truth("linear")
 
 
@@ -94,6 +133,11 @@ def test_numbers_are_divided_by_the_largest_so_far():
     assert scaled.flatten().tolist() == pytest.approx([0.5, 1, -1, -1, 0.5, -1, 1, -1])
     assert factor.flatten().tolist() == [1] * 8
     assert start == 0
+
+
+def test_an_infinite_number_sets_no_size():
+    scaled = by_largest(line(2, 1, math.inf, -1, math.nan, 1, -4, -1, 1, -1)).tokens[0, ::2, 0]
+    assert scaled[[0, 1, 3, 4]].tolist() == [1, math.inf, -1, 0.25]
 
 
 @pytest.mark.parametrize("task", ["every", "some", "every:balance=half"])

@@ -1,12 +1,13 @@
 """Text from outside in tables: no terminal escapes, no formulas in CSV; numbers stay numbers."""
 
 import csv
+import io
 
 import pandas as pd
 import pytest
 
 from icl_lab.base import markdown as md
-from icl_lab.base.tables import csv_cell, csv_text, encode
+from icl_lab.base.tables import chosen, csv_cell, csv_text, encode, in_latex
 
 FORMULAS = ["=cmd()!A1", "=1+1", "@SUM(A1)", "+A1", "-A1", "-x", "-1+cmd|' /C calc'!A1", "\t=A1", "-0.3 =A1"]
 PLAIN = ["-0.3", "+1e-05", "-inf", "-", "", "ssa", "a=b", "-0.3 (sd 0.1)", "-0.3 ± 0.1", "-1.2 [-2, 0.5]", "10%"]
@@ -42,3 +43,34 @@ def test_terminal_escapes_do_not_pass(make):
 def test_an_exponent_is_not_shared_by_a_number_and_its_spread(cell, given):
     """siunitx reads 0.012 +- 7.0e-4 as (0.012 +- 7.0) x 10^-4."""
     assert rf"{given} \\" in encode(pd.DataFrame({"error": [cell]}), "latex").decode()
+
+
+def test_columns_of_one_name_are_numbered_as_pandas_does():
+    frame = pd.DataFrame([[1, 2, 3, 4]], columns=["a", "a", "b", "a"])
+    pytest.importorskip("pyarrow")
+    made = pd.read_parquet(io.BytesIO(encode(frame, "parquet")))
+    assert list(made.columns) == ["a", "a.1", "b", "a.2"]
+    assert list(pd.read_csv(io.StringIO(frame.to_csv(index=False))).columns) == list(made.columns)
+
+
+def test_the_first_column_stands_once_though_it_is_named():
+    frame = pd.DataFrame({"rule": ["ssa"], "error": [0.5], "note": ["x"]})
+    assert list(chosen(frame, ["note", "rule"]).columns) == ["rule", "note"]
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0099, "9.9e−3"), (0.994, "0.99"), (0.996, "1.0"), (9.94, "9.9"), (9.96, "10"), (-9.96, "-10"), (999.4, "999"),
+    (999.6, "1.0k"), (0, "0"),
+])  # fmt: skip
+def test_short_numbers_are_rounded_before_their_form_is_chosen(value, text):
+    assert md.short(value) == text
+
+
+def test_cells_of_a_row_come_back_as_they_were():
+    cells = ["a <b> | c", "`x|y`", "1 < 2", ""]
+    assert md.cells(md.row(cells)) == cells
+
+
+def test_a_backtick_that_nothing_closes_is_one_in_latex():
+    assert in_latex("a` b_c") == r"a` b\_c"
+    assert in_latex("`a_b` c") == r"\texttt{a\_b} c"

@@ -218,6 +218,24 @@ def test_both_ends_and_the_middle_of_many_columns_stay():
     assert "more column" not in whole
 
 
+def test_three_columns_alike_stay_before_one_beside_them():
+    table = "| rule | note | sigma 1 | sigma 2 | sigma 4 |\n" + "| --- " * 5 + "|\n| ssa | remarkable | 1 | 2 | 3 |"
+    lines = click.unstyle(output.rendered(table, 32, "in table.md")).splitlines()
+    assert lines == ["rule  sigma 1  sigma 2  sigma 4", "ssa         1        2        3", "1 more column in table.md"]
+
+
+def test_rows_of_a_list_hang_and_sentences_keep_their_margin():
+    shown = output.rendered("  ssa  one two three four\n  one two three four five", 18, prose=True)
+    assert shown.splitlines() == ["  ssa  one two", "      three four", "  one two three", "  four five"]
+
+
+def test_room_goes_to_the_column_of_most_lines():
+    """40 = 34 + 2 + 4: 20 words of two letters stand in two lines, 11 in the first."""
+    table = f"| claim | ours |\n| --- | --- |\n| {' '.join(['ab'] * 20)} | c d |"
+    lines = click.unstyle(output.rendered(table, 40)).splitlines()
+    assert [line.split().count("ab") for line in lines] == [0, 11, 9]
+
+
 BAR = """
 from icl_lab.cli.output import out
 from icl_lab.execute.progress import Bar

@@ -199,3 +199,62 @@ def test_a_stored_curve_is_the_mean_over_all_tuning_seeds_alone(monkeypatch):
     }  # fmt: skip
     assert found.best == 1
     assert [spec.train.rate for spec in rates.own([SPEC], Tuned())] == [0.005]
+
+
+def test_the_widest_factors_are_run_too():
+    low = msgspec.structs.replace(SPEC, train=msgspec.structs.replace(SPEC.train, rate=0.001, muon_rate=0.001))
+
+    def wider(*powers):
+        return rates.Curve(low, {2.0**power: [0.1] for power in powers}, 1.0, log=True).wider()
+
+    assert wider(-7, 0, 7) == [2.0**-8, 2.0**8]
+    assert wider(-8, 0, 8) == []
+
+
+def at_seeds(*seeds):
+    return [SimpleNamespace(seed=seed) for seed in seeds]
+
+
+def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks():
+    whole, half = at_seeds(100, 101), at_seeds(100)
+    assert rates.holes({1.0: whole, 2.0: whole, 4.0: whole}) == {}
+    assert rates.holes({1.0: half, 4.0: whole}) == {1.0: [101], 2.0: [100, 101]}
+    assert rates.holes({1.0: whole, 2.0: whole, 4.0: half}) == {4.0: [101]}
+
+
+def test_the_command_of_a_curve_with_a_hole_fills_it(monkeypatch):
+    """Of 8, 16 and 32 times the rates, 16 was not run: the factors of the command have it."""
+    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(100, 101) for f in (8.0, 32.0)})
+    with pytest.raises(BadValue, match=r"lacks x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"):
+        rates.own([SPEC], SimpleNamespace(root="results"))
+
+
+def test_rows_of_curves_hold_the_best_and_its_bracket():
+    found, none = rates.rows({"ssa": curve({1: 0.4, 2: 0.1, 4: 0.2}), "softmax": curve({1: 0.1, 2: 0.2})})
+    assert [found[name] for name in ("best", "rate", "muon_rate", "low", "high")] == [2, 0.01, 0.01, 1, 4]
+    assert found["error"] == pytest.approx(0.1)
+    assert all(math.isnan(none[name]) for name in rates.BEST)
+    assert none["sensitivity"] == pytest.approx(math.log(2) / 2)
+
+
+def test_nothing_is_sensitive_where_nothing_is_learned():
+    """All errors are above that of the trivial reference, so that all are capped alike."""
+    assert curve({0.5: 3.0, 1.0: 2.0, 2.0: 4.0}, trivial=1.0).sensitivity == 0
+
+
+def test_the_figure_rings_a_best_with_a_bracket_alone():
+    edge = rates.Curve(resolve("linear", "softmax", "nano"), {1: [0.1], 2: [0.2]}, 1.0, log=True)
+    drawn = rates.figure({"ssa": curve({1: 0.2, 2: 0.1, 4: 0.3}), "softmax": edge}, "error")
+    rings = [line.get_xydata().tolist() for line in drawn.axes[0].lines if line.get_markersize() == 10]
+    assert rings == [[[2, pytest.approx(0.1)]]]
+
+
+def test_runs_that_are_not_finished_are_no_part_of_a_curve():
+    class Half(Tuned):
+        def run(self, spec, seed):
+            run = super().run(spec, seed)
+            run.finished = spec.train.rate == 0.005 or (spec.train.rate == 0.01 and seed == 100)
+            return run
+
+    found = rates.stored_runs(SPEC, Half())
+    assert {factor: [run.seed for run in runs] for factor, runs in found.items()} == {1: [100, 101], 2: [100]}

@@ -37,21 +37,24 @@ def test_every_combination_is_a_run_of_its_settings(where):
 
 
 def test_effects_and_errors_of_a_grid_are_those_of_its_runs(where, tmp_path):
-    asked = {**SMALL, "train.rate": [0.001, 0.01]}
+    reach = {**SMALL, "test.axes.sigma_f": [1, 2, 10]}
+    asked = {**reach, "train.rate": [0.001, 0.01]}
     table = icl.grid("linear", ["softmax", "ssa"], "smoke", asked, seeds=2, baseline="softmax", where=where)
     assert table[["train.rate", "attn"]].to_numpy().tolist() == [
         [rate, attn] for rate in ("0.001", "0.01") for attn in ("softmax", "ssa")
     ]
     errors = dict[str, list[float]]()
     for attn in ("softmax", "ssa"):
-        runs = icl.sweep("linear", attn, "smoke", {**SMALL, "train.rate": 0.01}, seeds=2, where=where)
+        runs = icl.sweep("linear", attn, "smoke", {**reach, "train.rate": 0.01}, seeds=2, where=where)
         cells = [run.grid.where(attn=attn, metric="mse-code", sigma_f=1.0).frame["value"] for run in runs]
         errors[attn] = [float(cell.iloc[0]) for cell in cells]
+        far = [math.log(run.grid.at(attn=attn, metric="mse-code", sigma_f=f)) for run in runs for f in (2.0, 10.0)]
     row = table.iloc[3]
     assert row["error"] == pytest.approx(fmean(errors["ssa"]))
     ratio = paired(errors["softmax"], errors["ssa"]).ratio[0]
     assert row["in_training"] == pytest.approx(ratio)
     assert row["in_training_low"] < ratio < row["in_training_high"]
+    assert row["summary"] == pytest.approx(fmean(far))  # a straight line of log errors from sigma_f 2 to 10
     assert math.isnan(table.iloc[2]["in_training"])
     (folder,) = tmp_path.glob("grid-linear-smoke-*")
     assert (folder / "grid.png").exists()
@@ -69,6 +72,27 @@ def test_the_best_is_the_least_finite_mean_of_each_normalizer():
     assert grids.best(rows) == {"softmax": rows[0]}
     rows.append({"attn": "softmax", "rate": "8", "errors": [0.1, 0.1]})
     assert grids.best(rows) == {"softmax": rows[4]}
+    rows.append({"attn": "softmax", "rate": "16", "errors": [0.1, 0.1]})
+    assert grids.best(rows)["softmax"]["rate"] == "8"
+
+
+def test_the_figure_frames_the_best_down_and_across():
+    """The best has the second of two rates (down) and the first of three numbers of layers (across)."""
+    asked = {"train.rate": ["0.1", "0.2"], "model.layers": ["1", "2", "3"]}
+    rows = [
+        {"attn": "softmax", "train.rate": rate, "model.layers": layers, "errors": [0.5 - 0.1 * (rate == "0.2")]}
+        for rate in asked["train.rate"] for layers in asked["model.layers"]
+    ]  # fmt: skip
+    drawn = grids.figure(plan(asked), rows, {"softmax": rows[3]}, "error")
+    (frame,) = (patch for patch in drawn.axes[0].patches if patch.get_linewidth() == 2)
+    assert (frame.get_x() + frame.get_width() / 2, frame.get_y() + frame.get_height() / 2) == (0, 1)
+
+
+@pytest.mark.parametrize(("errors", "scale"), [([0.1, 0.2], "log"), ([0.1, 0.0], "linear")])
+def test_an_error_of_zero_is_drawn_on_a_linear_scale(errors, scale):
+    asked = {"train.rate": ["0.1", "0.2"]}
+    rows = [{"attn": "softmax", "train.rate": rate, "errors": errors} for rate in asked["train.rate"]]
+    assert grids.figure(plan(asked), rows, {}, "error").axes[0].get_yscale() == scale
 
 
 def test_a_grid_of_trainings_is_ranked_by_their_last_losses():

@@ -2,12 +2,14 @@
 
 import csv
 import math
+from dataclasses import replace
 
 import pytest
 
 import icl_lab as icl
 from icl_lab.base.errors import LabError
 from icl_lab.comparison.rates import Curve
+from icl_lab.execute import rates
 from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.rates import RatesPlan
 
@@ -48,6 +50,38 @@ def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monk
 def _curve(spec, runs, best):
     distance = {factor: abs(math.log2(factor * spec.train.rate / best[spec.attn])) for factor in runs}
     return Curve(spec, {factor: [0.1 * 2 ** distance[factor]] for factor in runs}, 1.0, log=True)
+
+
+def test_a_curve_trains_anew_once_and_keeps_its_folder(where, tmp_path, monkeypatch):
+    """softmax is best at twice the rates: the curve is widened once, and runs of the first round are not redone."""
+    anew = []
+
+    def complete(runs, lab, where):
+        anew.append(where.retrain)
+        return done(runs, lab, where)
+
+    done = rates.complete
+    monkeypatch.setattr(rates, "complete", complete)
+    monkeypatch.setattr("icl_lab.comparison.rates.curve", lambda spec, runs: _curve(spec, runs, {"softmax": 0.006}))
+    asked = replace(where, name="mine", retrain=True)
+    icl.rates("linear", "softmax", "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=asked)
+    assert anew == [True, False]
+    before = (tmp_path / "mine" / "rates.csv").read_bytes()
+    with pytest.raises(LabError, match="mine"):
+        icl.rates("linear", "softmax", "smoke", SMALL, seeds=1, factors=[1, 2, 4], where=replace(where, name="mine"))
+    assert (tmp_path / "mine" / "rates.csv").read_bytes() == before
+    icl.rates("linear", "softmax", "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=replace(where, name="mine"))
+
+
+def test_a_normalizer_whose_trainings_all_diverged_is_named(where, monkeypatch):
+    def curve(spec, runs):
+        lost = {factor: [math.inf] for factor in runs}
+        return Curve(spec, lost, 1.0, log=True) if spec.attn == "ssa" else _curve(spec, runs, {"softmax": 0.003})
+
+    monkeypatch.setattr(rates, "complete", lambda runs, lab, where: True)
+    monkeypatch.setattr("icl_lab.comparison.rates.curve", curve)
+    with pytest.raises(LabError, match="every training of ssa diverged"):
+        icl.rates("linear", ["softmax", "ssa"], "smoke", SMALL, seeds=1, factors=[0.5, 1, 2], where=where)
 
 
 def test_own_rates_without_a_curve_are_refused_before_training(where, tmp_path):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 import icl_lab as icl
-from icl_lab.base.errors import BadValue
+from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.execute import progress
 from icl_lab.execute.arguments import checked, described, fits
-from icl_lab.execute.plan import RunPlan
+from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.reporter import Reporter, Silent
 from icl_lab.runs.spec import resolve
 
@@ -87,6 +87,29 @@ def test_several_normalizers_seeds_and_a_swap_are_one_run_each(lab):
     assert [(run.spec.attn, run.seed, run.swap) for run in runs] == [
         (attn, seed, swap) for attn in ("softmax", "ssa") for seed in (3, 5) for swap in ("", "ssmax")
     ]
+
+
+def test_of_settings_named_twice_the_last_counts():
+    asked = RunPlan("linear", ["ssa"], settings=["draws=paper", "rates=own", "draws=ours", "rates = shared"])
+    assert (asked.draws, asked.rates, asked.changes) == ("ours", "shared", [])
+
+
+def test_without_a_hash_the_only_other_run_of_a_seed_is_meant():
+    usual, other = (resolve("linear", "ssa", "smoke", changes) for changes in ([], ["train.steps=5"]))
+
+    def found(seed, *there, size="smoke"):
+        runs = [SimpleNamespace(spec=spec, seed=number) for spec, number in there]
+        lab = SimpleNamespace(say=None, store=SimpleNamespace(runs=lambda say: runs))
+        return stored("linear", "ssa", size, seed, lab).spec
+
+    assert found(1, (other, 0), (other, 1)) is other
+    assert found(1, (other, 1), (usual, 1)) is usual
+    assert found(1, (other, 1), (usual, 1), size=f"smoke-{other.hash}") is other
+    third = resolve("linear", "ssa", "smoke", ["train.steps=6"])
+    with pytest.raises(UnknownName, match="linear/ssa/smoke, seed 1"):
+        found(1, (other, 1), (third, 1))
+    with pytest.raises(BadValue, match="no stored run of seed 1; there: seed 0"):
+        found(1, (usual, 0))
 
 
 def test_a_sequence_of_texts_is_no_text_and_true_is_no_number():

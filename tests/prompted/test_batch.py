@@ -58,6 +58,15 @@ def test_each_request_has_a_short_name_of_its_own():
     assert all(re.fullmatch(r"\d+_\d+_\d+_10_p[01]_t\d+_[0-9a-f]{16}", key) for key in keys)
     long = [PromptQuestion("9" * n, 0, 4, {}).key for n in (60, 61)]
     assert ([len(key) for key in long], long[0] != long[1]) == ([64, 64], True)
+    cut = PromptQuestion(f"{'9' * 60}_p1_t4", 1, 4, {}).key
+    assert re.fullmatch(r"9+_p1_t4_[0-9a-f]{16}", cut)  # prompt and token stay
+
+
+def test_tokens_are_counted_of_texts_and_around_messages():
+    """Two words and a number of four digits (two pieces), and four tokens around each of two messages."""
+    body = {"messages": [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "1234"}]}
+    assert PromptQuestion("a", 0, 0, body).about_tokens == 2 + 2 + 2 * 4
+    assert PromptQuestion("a", 0, 0, {"prompt": "one two"}).about_tokens == 2
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,12 @@ def test_answers_are_read_in_any_order_and_kept_in_one(answers):
     assert found.replies == {each.key: Reply(each.key[-1], "stub", "stop") for each in (ONE, TWO)}
     assert kept(found.replies) == kept(answers(first, second).replies)
     assert answers(kept(found.replies).decode()).replies == found.replies
+
+
+def test_of_several_choices_the_first_is_the_answer(answers):
+    told = completion("1")
+    told["body"]["choices"].append(completion("2", finish="length")["body"]["choices"][0])
+    assert answers(line(ONE.key, told)).replies == {ONE.key: Reply("1", "stub", "stop")}
 
 
 def test_texts_of_any_script_are_read_and_cleaned(answers):

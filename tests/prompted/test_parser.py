@@ -123,3 +123,8 @@ def test_an_answer_longer_than_any_form_is_not_read():
     assert parser.parse_number("`" * 999 + "1" + "`" * 999) is None
     assert parser.parse_choice("answer: " * 999 + "True", ["False", "True"]) is None
     assert parser.parse_number(" " * 9999 + "1") == 1
+
+
+def test_an_answer_of_the_greatest_length_is_read():
+    assert parser.parse_number(f" {'0' * (parser.LONGEST - 1)}7 ") == 7
+    assert parser.parse_number(f"{'0' * parser.LONGEST}7") is None

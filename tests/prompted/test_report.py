@@ -96,14 +96,15 @@ def test_right_answers_have_no_error(task):
     assert all(row["value"] == 0 for row in rows(right, f"{made.prefix}unparsable"))
 
 
+@pytest.mark.parametrize(("said", "kind"), [("I would rather not say", "unparsable"), (None, "unanswered")])
 @pytest.mark.parametrize("task", ["every", "needle", "flip-flop", "recall", "maximum"])
-def test_what_cannot_be_read_is_wrong_and_counted(task):
+def test_what_cannot_be_read_is_wrong_and_counted(task, said, kind):
     made = study(task, prompts=4)
-    lost = found(made, lambda question: "I would rather not say")
-    assert lost.count("unparsable") == len(lost.answers) > 0
+    lost = found(made, lambda question: said)
+    assert lost.count(kind) == len(lost.answers) > 0
     assert {row["value"] for row in rows(lost, made.task.headline)} == {1.0}
-    assert {row["value"] for row in rows(lost, f"{made.prefix}unparsable")} == {1.0}
-    assert {line["read"] for line in lost.answers} == {"unparsable"}
+    assert {row["value"] for row in rows(lost, f"{made.prefix}{kind}")} == {1.0}
+    assert {line["read"] for line in lost.answers} == {kind}
 
 
 def test_a_number_that_cannot_be_read_counts_as_the_answer_zero():
@@ -177,6 +178,13 @@ def test_decimals_are_an_axis_where_there_are_several():
 
 
 @pytest.mark.slow
+def test_a_table_over_shifts_is_at_the_longest_length():
+    made = study("linear", prompts=2, shots=[20, 10], settings=["test.axes.sigma_x=1", "test.axes.sigma_f=1,2"])
+    lines, _ = report.make_report(made, {question.key: Reply("0", "m") for question in made.questions()}, {}, "icl-lab")
+    assert any(", length=20:" in line for line in lines)
+    assert "|  | sigma_f=1 | sigma_f=2 |" in lines
+
+
 def test_only_metrics_that_the_answers_settle_are_told():
     """One answer of a prompt says nothing of any answer of it, nor of its median."""
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 
 from icl_lab import tasks
 from icl_lab.base.grid import Grid
@@ -133,3 +134,49 @@ def test_the_trivial_error_is_the_least_without_an_example(monkeypatch):
     errors = {"ssa": 0.1, "reference:zero": 2.0, "reference:mean": 1.5, "reference:bayes": 0.01}
     monkeypatch.setattr(summary, "errors_in_distribution", lambda *of: errors)
     assert summary.trivial_error(None, SimpleNamespace(trivial=("zero", "mean")), None) == 1.5
+
+
+def test_a_length_at_the_end_of_the_curriculum_is_training():
+    spec = resolve("linear", "ssa", "smoke", ["test.axes.length=5,41,80"])
+    assert spec.train.curriculum.stop == 41
+    assert summary.training_cell(TASK, spec) == {"sigma_x": 1.0, "sigma_f": 1.0, "length": 41.0}
+
+
+def test_errors_are_normalized_only_above_the_best_reference():
+    """(1 - 0.5) / (2 - 0.5); unknown where the trivial reference is the best of all, or is not there."""
+    values = {"ssa": 1.0, "reference:zero": 2.0, "reference:least-squares": 0.5}
+    assert summary.normalized_error(values, "ssa", TASK) == pytest.approx(1 / 3)
+    assert summary.normalized_error({**values, "reference:zero": 0.5}, "ssa", TASK) is None
+    assert summary.normalized_error({**values, "reference:zero": 0.4}, "ssa", TASK) is None
+    del values["reference:zero"]
+    assert summary.normalized_error(values, "ssa", TASK) is None
+
+
+def test_words_about_attention_are_of_the_last_step():
+    history = [{"step": step, "score.0": 1.0 * step, "score.1": 0.5, "entropy.0": 2.0 / step} for step in (1, 4)]
+    assert summary.attention_words(history) == "largest score by layer 4, 0.5; entropy of attention 0.5 nats"
+    assert summary.attention_words([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ([2.0], "answers bounded by C = 2 around 0.25"),
+        ([1.0, 3.0, 2.0], "outputs bounded by C up to 3"),
+        ([math.inf], "no bound on answers (no final norm)"),
+    ],
+)
+def test_the_bound_of_several_outputs_is_the_largest(bounds, said):
+    known = torch.full((len(bounds),), 0.25), torch.tensor(bounds)
+    assert summary.bound_words(SimpleNamespace(answer_bound=lambda: known)) == said
+
+
+def test_the_nearest_cell_stands_for_training_conditions():
+    spec = resolve("linear", "ssa", "smoke", ["train.shift.sigma_f=1.8"])
+    assert summary.errors_in_distribution([grid(0, 1.0)], TASK, spec)["ssa"] == 10
+
+
+def test_axes_beside_the_map_are_said_with_their_values():
+    assert TASK.heat_map == ("sigma_x", "sigma_f")
+    here = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    assert summary.fixed_axes(grid(0, 1.0), TASK, here) == ", length 40"

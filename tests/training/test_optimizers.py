@@ -121,6 +121,38 @@ def test_a_switch_of_normalizers_goes_on_with_the_average(tiny):
     assert all(torch.equal(a, b) for a, b in zip(after.average, before.average, strict=True))
 
 
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_a_switch_keeps_the_moments_of_parts_of_parameters(tiny, kind):
+    settings = [f"train.optimizer={kind}", "train.scaling=mup"]
+    spec = tiny("linear", "softmax", *settings)
+    model, task = setup(spec)
+    before = optimizer(model, spec.train)
+    engine = prepare(model, task, before, spec.train)
+    engine.step(task.sample(stream(0), 4, 5), torch.arange(10), 0.001)
+    after = optimizer(model, spec.train)
+    after.take_over(before)
+    ours, theirs = (each.adam if kind == "adam" else each.muon for each in (after, before))
+    assert len(after.views) == len(before.views) >= 6  # queries, keys and values of each layer
+    for (mine, *_), (old, *_) in zip(after.views, before.views, strict=True):
+        known = ours.state[mine] if mine in ours.state else after.adam.state[mine]
+        was = theirs.state[old] if old in theirs.state else before.adam.state[old]
+        assert known.keys() == was.keys() != set()
+        assert all(torch.equal(known[name], was[name]) for name in was)
+
+
+def test_a_loaded_average_leaves_the_one_it_came_from(tiny):
+    spec = tiny("linear", "softmax", "train.ema=0.2")
+    first, other = (optimizer(setup(spec)[0], spec.train) for _ in range(2))
+    first.update_ema()
+    before = [mean.clone() for mean in first.average]
+    other.load_state_dict(first.state_dict())
+    for p in other.params:
+        p.data += 1
+    other.update_ema()
+    assert all(torch.equal(mean, was) for mean, was in zip(first.average, before, strict=True))
+    assert all(torch.allclose(mean, was + 0.8) for mean, was in zip(other.average, before, strict=True))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
