@@ -1,5 +1,8 @@
 """How the site is built: Sphinx reads Markdown and notebooks through MyST, and its pages fetch nothing."""
 
+import shutil
+from pathlib import Path
+
 project = "icl_lab"
 extensions = ["myst_nb"]  # brings myst_parser
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
@@ -18,3 +21,14 @@ html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_search_summary = False  # excerpts are fetched, which a browser forbids to pages opened from disk
+
+
+def setup(app):
+    """Copy the pictures that HTML of a page names: Sphinx finds those of Markdown alone."""
+
+    def copied(app, error):
+        for path in (Path(app.srcdir) / "pictures").glob("causes*"):
+            (Path(app.outdir) / "pictures").mkdir(exist_ok=True)
+            shutil.copy(path, Path(app.outdir) / "pictures" / path.name)
+
+    app.connect("build-finished", copied)

@@ -100,6 +100,7 @@ def test_a_run_of_another_version_of_the_text_of_python_is_named(run, tmp_path):
     (name,) = env["reads"]
     made_by = env["made_by"] | {"files": {name: "0" * 64}}
     path.write_text(json.dumps(env | {"reads": {name: "0" * 64}, "made_by": made_by}))
+    path.with_name("manifest.json").unlink()  # as of a run that was trained with another Python
     _, _, err = run(*sweep)
     assert f"was made with another version of {name} (sha256 00000000, now " in err
 
