@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+PACKAGE = Path(__file__).parents[1]
 PACKAGES = ("icl_lab.normalizers.", "icl_lab.tasks.", "icl_lab.model.positions", "icl_lab.analyses.")
 # Bases without arithmetic: declarations of tasks and of analyses.
 BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.frame")
@@ -164,15 +165,27 @@ def _imports(module: str) -> dict[str, Place]:
         if isinstance(node, ast.ImportFrom) and (base := _base(module, node)):
             for each in node.names:
                 whole = f"{base}.{each.name}"
-                is_module = isinstance(sys.modules.get(whole), ModuleType)
+                is_module = isinstance(sys.modules.get(whole), ModuleType) or bool(_file(whole))
                 found[each.asname or each.name] = (whole, "") if is_module else (base, each.name)
     return found
 
 
 @cache
 def _tree(module: str) -> ast.Module:
-    path = getattr(sys.modules.get(module), "__file__", None)
+    path = _file(module)
     return ast.parse(Path(path).read_text(encoding="utf-8") if path else "")
+
+
+def _file(module: str) -> str:
+    """The file of a module, empty without one; of this package also where nothing has imported it yet.
+
+    Else a hash would depend on the modules that the command at work happens to load.
+    """
+    if path := getattr(sys.modules.get(module), "__file__", None):
+        return str(path)
+    at = PACKAGE.joinpath(*module.split(".")[1:]) if _is_ours(module) else None
+    files = [] if at is None else [at.with_suffix(".py"), at / "__init__.py"]
+    return next((str(file) for file in files if file.is_file()), "")
 
 
 def _plain(node: object) -> object:

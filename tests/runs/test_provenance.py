@@ -427,6 +427,25 @@ def test_retrain_is_no_force(lab, run):
     assert "--retrain: 1 run to be done anew, about 1 s." in run("sweep", *words, "--retrain")[2]
 
 
+ALONE = """
+import importlib, sys
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+from icl_lab.runs import provenance
+from icl_lab.runs.spec import resolve
+record = provenance.now(resolve("linear", "ssa", "smoke"), "", "measuring")
+print(sorted(record.code.items()), provenance.code_of("training"))
+"""
+
+
+@pytest.mark.slow
+def test_hashes_do_not_depend_on_what_a_command_loads():
+    words = [sys.executable, "-c", ALONE]
+    asked = [[], ["icl_lab.pipeline", "icl_lab.api", "icl_lab.cli.main"]]
+    said = [subprocess.run([*words, *each], capture_output=True, text=True, check=True).stdout for each in asked]
+    assert said[0] == said[1]
+
+
 def test_hashes_of_equal_bits_are_the_same_code(own, edit, monkeypatch, tmp_path):
     """A chain of refactorings: the first hash is equal to the last, and to no other."""
     old = own.env()["made_by"]["code"]["training"]
