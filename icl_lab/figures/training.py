@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icl_lab.base.learned import places
-from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, sheet, wrapped
+from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, sheet, ticks, wrapped
 from icl_lab.figures.base import INKS
 from icl_lab.figures.styles import Style, styles
 
@@ -37,6 +37,8 @@ def learning_curve(histories: Mapping[str, History], *, title: str, label: str) 
     if len(histories) > 1:
         loss.legend(frameon=False)
     length.set(ylabel="examples")
+    lengths = [row["length"] for rows in histories.values() for row in rows]
+    ticks(length.yaxis, [min(lengths), max(lengths)])
     length.grid(alpha=0.3)
     length.set_xlabel(f"step\n{wrapped(NOTE, CURVE - 1.2, 7)}", fontsize=7)
     return figure

@@ -150,12 +150,24 @@ def test_names_of_references_stand_in_the_order_of_their_ends(log):
     assert axes.texts[-1].xy[1] == pytest.approx(math.sqrt(2.0 * 2.06) if log else 2.03)
 
 
+def texts_of_ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
 def test_learning_curves_show_loss_and_length():
     rows = [{"step": 50, "loss": 2.0, "length": 11}, {"step": 100, "loss": 0.2, "length": 13}]
     loss, length = learning_curve({"ssa": rows}, title="t", label="loss").axes
     assert list(loss.lines[0].get_ydata()) == [2.0, 0.2]
     assert list(length.lines[0].get_ydata()) == [11, 13]
     assert loss.get_yscale() == "log"
+
+
+@pytest.mark.parametrize(("lengths", "said"), [((41, 41), ["41"]), ((11, 41), ["11", "41"])])
+def test_ticks_of_the_length_are_lengths_that_prompts_had(lengths, said):
+    rows = [{"step": step, "loss": 1.0, "length": length} for step, length in enumerate(lengths, 1)]
+    figure = learning_curve({"ssa": rows}, title="t", label="loss")
+    figure.canvas.draw()
+    assert texts_of_ticks(figure.axes[1].yaxis) == said
 
 
 @pytest.mark.slow

@@ -345,3 +345,31 @@ def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
         assert min(drawn) > 100
     tab.wait_for_timeout(100)
     assert complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([40, 41], ["40", "41"]),  # nothing between two steps
+        ([499_940, 499_950, 499_960], ["499.94k", "499.95k", "499.96k"]),  # not 499.9k, 500k and 500k
+    ],
+)
+def test_a_tick_of_steps_is_whole_and_where_its_label_says(opened, place, steps, said):
+    tab, _, _ = opened(page_of(place, "linear-softmax"))
+    written = tab.evaluate(
+        """async (x) => {
+             const texts = [];
+             CanvasRenderingContext2D.prototype.fillText = (text) => texts.push(text);
+             const box = document.createElement("div");
+             document.body.append(box);
+             const line = { label: "a", y: x.map(() => 0.25), color: "#000000" };
+             site.chart(box, { x, lines: [line], xLabel: "step", yLabel: "loss" });
+             await new Promise((done) => setTimeout(done, 200));
+             return texts;
+           }""",
+        steps,
+    )
+    assert [text for text in written if text in said] == said
+    assert "500k" not in written
+    assert not [text for text in written if text.startswith("40.")]

@@ -55,6 +55,7 @@ function fillControls() {
   if (chosen === undefined) $("live-calm").append(new Option(now.calm.includes(".") ? `head ${now.calm}` : `layer ${now.calm}`, "other"));
   $("live-calm").value = chosen ?? "other";
   $("live-undo").disabled = !past.length;
+  $("live-stored").disabled = !now.tokens && now.times === 1;
   for (const back of document.querySelectorAll(".live-back")) back.disabled = !mark;
   for (const button of $("grid").querySelectorAll("button"))
     button.classList.toggle("off", now.off.includes(`${layers[button.dataset.layer]}.${heads[button.dataset.head]}`));
@@ -92,6 +93,7 @@ let sliding = false; // one movement of the slider is one change
 $("live-times").oninput = event => { sliding = change({ times: tidy(10 ** Number(event.target.value)) }, sliding) || sliding; };
 $("live-times").onchange = () => { sliding = false; };
 Object.assign($("live-more"), { onclick: more }); Object.assign($("live-fewer"), { onclick: fewer });
+$("live-stored").onclick = () => { if (change({ tokens: null, times: 1 })) fillPrompt(true); };
 $("live-off").onchange = toggled;
 $("live-calm").onchange = event => {
   const where = { "": "", all: "all", layer: `${layers[state.layer]}`, head: here() }[event.target.value];

@@ -6,8 +6,9 @@
 
   /** The colours of the page as they stand now. */
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  /** A number on an axis: no more digits than it has. */
-  const tick = (value) => (value === null ? "" : Math.abs(value) >= 10000 ? `${Number((value / 1000).toPrecision(4))}k` : String(Number(value.toPrecision(4))).replace("-", "−"));
+  /** A number on an axis: every digit that it has, none of its rounding error. */
+  const tick = (value) => (value === null ? "" : Math.abs(value) >= 10000 ? `${Number((value / 1000).toPrecision(12))}k` : String(Number(value.toPrecision(12)))).replace("-", "−");
+  const WHOLE = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // between ticks of steps and examples
   const faint = (hex, share) => hex + Math.round(255 * share).toString(16).padStart(2, "0");
 
   /**
@@ -45,7 +46,7 @@
     const options = {
       width, height: Math.round(Math.min(360, Math.max(240, width * 0.45))),
       scales: { x: { time: false, distr: spec.logX ? 3 : 1, log: spec.logX === 2 ? 2 : 10 }, y: { distr: spec.logY ? 3 : 1, range: (_, low, high) => pad(low, high, spec) } },
-      axes: [{ ...axis, ...decades(spec.logX), label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
+      axes: [{ ...axis, ...decades(spec.logX), ...(!spec.logX && spec.x.every(Number.isInteger) ? { incrs: WHOLE } : {}), label: spec.xLabel, values: spec.logX ? logTicks : (_, s) => s.map(tick) },
         { ...axis, ...decades(spec.logY), size: 56, values: spec.logY ? logTicks : (_, s) => s.map(tick) }],
       series, bands,
       legend: { live: true, isolate: false },

@@ -126,6 +126,39 @@ def test_typing_a_number_changes_the_page_and_reset_undoes_it(numbers, pair):
     assert tab.locator("#live-tokens input").nth(2).input_value() == "−2"
 
 
+@pytest.mark.parametrize(("width", "heads"), [(1280, 8), (420, 4)])
+def test_maps_of_heads_are_in_the_first_screen(visit, pair, width, heads):
+    """Those of both runs on a desk, of the first on a telephone."""
+    tab = visit(pair[1], viewport={"width": width, "height": 900})
+    ends = tab.evaluate(
+        "[...document.querySelectorAll('#grid button')].map(each => each.getBoundingClientRect().bottom)"
+    )
+    assert len(ends) == 8
+    assert sum(end <= 900 for end in ends) >= heads
+
+
+def test_the_stored_prompt_comes_back_and_the_model_stays_changed(numbers):
+    tab, button = numbers, numbers.locator("#live-stored")
+    assert button.is_disabled()
+    press(tab, "1, 1, 5, -1, 9")
+    tab.evaluate(
+        "(s => { s.value = '1'; s.oninput({ target: s }); s.onchange(); })(document.getElementById('live-times'))"
+    )
+    tab.locator("#live-off").check()
+    button.click()
+    assert tab.inner_text("#live-what") == "Recomputed in the page, not as stored: head 0.0 off."
+    assert tab.input_value("#live-all") == "1, 1, -2, -1, 3, -1, 70"
+    assert button.is_disabled()
+    tab.locator("#live-undo").click()
+    assert tab.input_value("#live-all") == "1, 1, 5, -1, 9"
+
+
+def test_words_below_heads_are_explained_where_they_stand(numbers):
+    legend = numbers.inner_text("#legend")
+    assert "itself: the query's own token; before: the token just before the query" in legend
+    assert numbers.evaluate("document.getElementById('grid').nextElementSibling.id") == "legend"
+
+
 def test_answers_stand_beside_stored_ones_truth_and_references(numbers, pair):
     tab, stored = numbers, [answer.answer for answer in pair[0].runs[0].answers]
     tab.locator("#live-off").check()
