@@ -37,8 +37,7 @@ def learning_curve(histories: Mapping[str, History], *, title: str, label: str) 
     if len(histories) > 1:
         loss.legend(frameon=False)
     length.set(ylabel="examples")
-    lengths = [row["length"] for rows in histories.values() for row in rows]
-    ticks(length.yaxis, [min(lengths), max(lengths)])
+    ticks(length.yaxis, length.dataLim.intervaly)
     length.grid(alpha=0.3)
     length.set_xlabel(f"step\n{wrapped(NOTE, CURVE - 1.2, 7)}", fontsize=7)
     return figure

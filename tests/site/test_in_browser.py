@@ -355,7 +355,7 @@ def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
         ([499_940, 499_950, 499_960], ["499.94k", "499.95k", "499.96k"]),  # not 499.9k, 500k and 500k
     ],
 )
-def test_a_tick_of_steps_is_whole_and_where_its_label_says(opened, place, steps, said):
+def test_ticks_of_steps_are_whole_and_where_labels_say(opened, place, steps, said):
     tab, _, _ = opened(page_of(place, "linear-softmax"))
     written = tab.evaluate(
         """async (x) => {

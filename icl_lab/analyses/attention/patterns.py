@@ -24,10 +24,9 @@ PATTERNS = {
 }
 LEGEND = (
     f"Below each head: the key that has most of its weight in this prompt, as a mean share of |weight| over the last "
-    f"{QUERIES} queries. first: the first token; itself: the query's own token; before: the token just before the "
-    "query; by value: the earlier token of the same role that is nearest in value (of symbols: the equal ones); "
-    "induction: the token after it. "
-    f"From {MOSTLY:.0%} on the head looks there, from {PARTLY:.0%} on partly; below, it spreads."
+    f"{QUERIES} queries. first: the first token; itself: the query's own token; before: the one just before the query; "
+    "by value: the earlier token of the same role that is nearest in value (of symbols: equal); induction: the token "
+    f"after it. From {MOSTLY:.0%} on the head looks there, from {PARTLY:.0%} on partly; below, it spreads."
 )
 
 

@@ -126,9 +126,8 @@ def test_typing_a_number_changes_the_page_and_reset_undoes_it(numbers, pair):
     assert tab.locator("#live-tokens input").nth(2).input_value() == "−2"
 
 
-@pytest.mark.parametrize(("width", "heads"), [(1280, 8), (420, 4)])
+@pytest.mark.parametrize(("width", "heads"), [(1280, 8), (420, 4)])  # on a telephone those of one run
 def test_maps_of_heads_are_in_the_first_screen(visit, pair, width, heads):
-    """Those of both runs on a desk, of the first on a telephone."""
     tab = visit(pair[1], viewport={"width": width, "height": 900})
     ends = tab.evaluate(
         "[...document.querySelectorAll('#grid button')].map(each => each.getBoundingClientRect().bottom)"
@@ -137,7 +136,7 @@ def test_maps_of_heads_are_in_the_first_screen(visit, pair, width, heads):
     assert sum(end <= 900 for end in ends) >= heads
 
 
-def test_the_stored_prompt_comes_back_and_the_model_stays_changed(numbers):
+def test_the_stored_prompt_comes_back_to_a_changed_model(numbers):
     tab, button = numbers, numbers.locator("#live-stored")
     assert button.is_disabled()
     press(tab, "1, 1, 5, -1, 9")
@@ -153,9 +152,9 @@ def test_the_stored_prompt_comes_back_and_the_model_stays_changed(numbers):
     assert tab.input_value("#live-all") == "1, 1, 5, -1, 9"
 
 
-def test_words_below_heads_are_explained_where_they_stand(numbers):
+def test_words_below_heads_are_explained_beside_them(numbers):
     legend = numbers.inner_text("#legend")
-    assert "itself: the query's own token; before: the token just before the query" in legend
+    assert "itself: the query's own token; before: the one just before the query" in legend
     assert numbers.evaluate("document.getElementById('grid').nextElementSibling.id") == "legend"
 
 
