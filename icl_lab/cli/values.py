@@ -141,7 +141,10 @@ class RunsAtOnce(click.IntRange):
 
 def several_rules(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Read normalizers in a row: ``softmax,ssmax:s=swap log-n``. A comma before ``name=`` is inside one of them."""
-    return tuple(rules_of(given))
+    rules = tuple(rules_of(given))
+    if given and not rules:
+        raise click.BadParameter(f"'{' '.join(given)}' names no normalizer; such as softmax,ssa.", context, option)
+    return rules
 
 
 def several_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from icl_lab.base import outside
+from icl_lab.base import code, outside
 from icl_lab.cli.imports import named
 from icl_lab.runs import environment
 from icl_lab.runs.spec import resolve
@@ -65,6 +65,8 @@ def fresh(monkeypatch):
             parts.pop("square", None)
         for name in ("_loaded", "_homes", "_searched"):
             monkeypatch.setattr(outside, name, {})
+        for cached in (code._tree, code._definitions, code._imports):
+            cached.cache_clear()
 
     return forget
 
@@ -197,8 +199,9 @@ def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
     done = process("list", "presets", "--import", "./mine.py", cwd=folder)
     places = "in icl_lab.normalizers.softmax and in mine.py"
     assert done.returncode == 2
+    line = SQUARE.splitlines().index('@registry.add("square")') + 1
     assert done.stderr == (
-        f"icl-lab: --import ./mine.py: mine.py, line 8: The normalizer 'softmax' is registered twice: {places}.\n"
+        f"icl-lab: --import ./mine.py: mine.py, line {line}: The normalizer 'softmax' is registered twice: {places}.\n"
     )
 
 

@@ -202,3 +202,9 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
     code, _, err = run(*SWEEP)
     assert code == 1
     assert err.splitlines()[-1].endswith("learning-curve.png cannot be written: No space left on device.")
+
+
+def test_a_comma_alone_is_no_normalizer(run):
+    code, _, err = run("rates", "--task", "linear", "--attn", ",")
+    assert code == 2
+    assert "names no normalizer" in err
