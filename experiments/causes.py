@@ -7,8 +7,6 @@ A dot is a mean over training seeds: geometric of squared errors, arithmetic of 
 that has not learned ``linear`` in training conditions is left out and named.
 """
 
-import csv
-import io
 import re
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from scipy.stats import spearmanr
 from icl_lab.base import markdown as md
 from icl_lab.base.files import sha256
 from icl_lab.base.grid import model_name
+from icl_lab.base.tables import csv_text
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.finished import Finished
 from icl_lab.claims.quantities import combinations
@@ -164,15 +163,6 @@ def _row(task: str, name: str, dot: str, values: list[float], seeds: int, mean: 
     return dict(zip(COLUMNS, (task, name, dot, *numbers, str(seeds)), strict=True))
 
 
-def text(rows: list[Row]) -> str:
-    """Return the rows as CSV."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
-
-
 def page(rows: list[Row]) -> list[str]:
     """Return the lines of the page's table: for each task the range over normalizers of each kind of dot."""
     head = ["task, far from training", "trivial answer", *DOTS, "normalizers", "seeds"]
@@ -275,7 +265,7 @@ def main(check: bool, results: Path | None) -> None:
     """Write the table and the pictures, or say whether they are of other numbers than the evidence holds."""
     with tempfile.TemporaryDirectory() as empty:
         rows = table(Store(results or Path(empty), Archive(ROOT / "results/evidence")))
-    numbers = text(rows)
+    numbers = csv_text(COLUMNS, rows)
     origin = f"causes.csv: {sha256(numbers.encode())[:12]}"
     folder = results or PICTURES
     looks = {"causes": {}, "causes-dark": {"dark": True}, "causes-narrow": {"narrow": True}}

@@ -82,7 +82,7 @@ def chosen(frame: pd.DataFrame, columns: Sequence[str] = (), rows: Sequence[str]
     Marks of Markdown and the prefix of references need not be named. Raises ``UnknownName`` with those there are.
     """
     heads = [str(name) for name in frame.columns]
-    names = [str(_bare(cell)).removeprefix("reference:") for cell in frame.iloc[:, 0]]
+    names = [_plain(str(_bare(cell))) for cell in frame.iloc[:, 0]]
     for kind, wanted, there in (("column", columns, heads), ("row", [_plain(row) for row in rows], names)):
         for name in wanted:
             if name not in there:
