@@ -29,7 +29,7 @@ from icl_lab.base import markdown as md
 from icl_lab.base import published
 from icl_lab.base.grid import model_name
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims.finished import Finished
+from icl_lab.claims.sides import Sides
 from icl_lab.figures import base, bounds
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.presets import PRESETS
@@ -71,11 +71,11 @@ def runs(store: Store, known: pd.DataFrame) -> pd.DataFrame:
     drawn = {(row.spec, row.seed): (row.labels, row.largest) for row in known.itertuples()}
     rows, trained = {}, set()
     for name, preset in product(FILES, PRESETS):
-        finished = Finished(experiments.load(name, ROOT / "experiments"), store, preset)
-        for variant, spec in finished.specs.items():
+        sides = Sides(experiments.load(name, ROOT / "experiments"), store, preset)
+        for variant, spec in sides.specs.items():
             if "scaled" in variant or spec.model.norm_before_read_out == "none":
                 continue
-            for seed in sorted(finished.seeds(variant)):
+            for seed in sorted(sides.seeds(variant)):
                 run, training = store.run(spec, seed), (msgspec.json.encode(spec.training), seed)
                 bound = run.bound() if training not in trained else None  # another test of a model that is there
                 trained.add(training)

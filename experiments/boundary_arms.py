@@ -22,8 +22,8 @@ from icl_lab.base import markdown as md
 from icl_lab.base.grid import Grid, model_name
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import folders
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.schema import Experiment
+from icl_lab.claims.sides import Sides
 from icl_lab.runs.measure import FLOOR
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def outcomes(files: Path, store: Store) -> list[Outcome]:
-    """Return what was measured of each variant and preset of which runs are finished."""
+    """Return what was measured of each variant and preset of which runs are sides."""
     found, reached = [], _reached(store)
     for name, label in TRAINED.items():
         made = experiments.load(name, files)
@@ -116,16 +116,16 @@ def tally(known: Sequence[Outcome]) -> list[str]:
 
 def _arms(made: Experiment, store: Store, preset: str, reached: Mapping[tuple[str, int], float]) -> dict[str, Arm]:
     """Arms by variant; one with rescaled labels is part of the arm whose models it tests."""
-    finished = Finished(made, store, preset)
+    sides = Sides(made, store, preset)
     grids = {
-        variant.name: {seed: finished.measured(variant.name, seed)[0] for seed in sorted(finished.seeds(variant.name))}
+        variant.name: {seed: sides.measured(variant.name, seed)[0] for seed in sorted(sides.seeds(variant.name))}
         for variant in made.variants
     }
     arms = {}
     for variant in [name for name in grids if not name.endswith(RESCALED)]:
-        known = {seed: _bound(finished, variant, seed) for seed in grids[variant]}
+        known = {seed: _bound(sides, variant, seed) for seed in grids[variant]}
         bounds = {seed: bound for seed, bound in known.items() if bound is not None}
-        asked = [reached[key] for seed in grids[variant] if (key := (finished.spec(variant).hash, seed)) in reached]
+        asked = [reached[key] for seed in grids[variant] if (key := (sides.spec(variant).hash, seed)) in reached]
         arms[variant] = Arm(grids[variant], bounds, grids.get(variant + RESCALED, {}), asked)
     return arms
 
@@ -170,9 +170,9 @@ def _cells(one: Outcome) -> list[str]:
     ]
 
 
-def _bound(finished: Finished, variant: str, seed: int) -> float | None:
+def _bound(sides: Sides, variant: str, seed: int) -> float | None:
     """C of a variant's model; None where it is not kept, or there is none."""
-    bound = finished.store.run(finished.spec(variant), seed).bound()
+    bound = sides.store.run(sides.spec(variant), seed).bound()
     return bound if bound is not None and math.isfinite(bound) else None
 
 

@@ -26,8 +26,7 @@ from icl_lab.base.files import sha256
 from icl_lab.base.grid import model_name
 from icl_lab.base.tables import csv_text
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims.finished import Finished
-from icl_lab.claims.quantities import combinations
+from icl_lab.claims.sides import Sides, combinations
 from icl_lab.figures import axes as layout
 from icl_lab.figures import base
 from icl_lab.runs import summary
@@ -104,38 +103,36 @@ def table(store: Store) -> list[Row]:
 
 def _rows(task: str, panel: Panel, store: Store) -> list[Row]:
     made = experiments.load(panel.experiment, ROOT / "experiments")
-    finished = Finished(made, store, panel.preset)
+    sides = Sides(made, store, panel.preset)
     names = [each.name for each in made.variants]
     pairs = {name: name + panel.right for name in names if name + panel.right in names}
     rows, learned = list[Row](), list[str]()
     for name, right in pairs.items():
-        seeds = sorted(finished.seeds(name) & finished.seeds(right))
+        seeds = sorted(sides.seeds(name) & sides.seeds(right))
         if not seeds:
             continue
-        values = [finished.errors_in_distribution(name, seed) for seed in seeds]
-        shares = [summary.normalized_error(each, finished.spec(name).attn, finished.task) for each in values]
+        values = [sides.errors_in_training_conditions(name, seed) for seed in seeds]
+        shares = [summary.normalized_error(each, sides.spec(name).attn, sides.task) for each in values]
         if not summary.has_learned([share for share in shares if share is not None]):
             rows.append(_row(task, name, "not learned", [], len(seeds)))
             continue
         learned.append(name)
         for dot, of in zip(DOTS, (name, right, name), strict=True):
             cells = {} if dot == "in training" else panel.cells
-            rows.append(_row(task, name, dot, [_error(finished, of, seed, cells, panel) for seed in seeds], len(seeds)))
+            rows.append(_row(task, name, dot, [_error(sides, of, seed, cells, panel) for seed in seeds], len(seeds)))
     if not learned:
         return rows
-    trivial = _error(finished, learned[0], min(finished.seeds(learned[0])), panel.cells, panel, panel.trivial)
+    trivial = _error(sides, learned[0], min(sides.seeds(learned[0])), panel.cells, panel, panel.trivial)
     rows.append(_row(task, "any normalizer", "trivial answer", [trivial], 1))
-    return rows + (_correlations(task, learned, pairs, finished, panel) if not panel.shares else [])
+    return rows + (_correlations(task, learned, pairs, sides, panel) if not panel.shares else [])
 
 
-def _error(
-    finished: Finished, of: str, seed: int, cells: dict[str, list[float]], panel: Panel, reference: str = ""
-) -> float:
+def _error(sides: Sides, of: str, seed: int, cells: dict[str, list[float]], panel: Panel, reference: str = "") -> float:
     """Mean error of a variant, or of a reference on its prompts, over cells; geometric where errors span decades."""
-    grid, _ = finished.measured(of, seed)
-    home = finished.task.pinned(summary.training_cell(finished.task, finished.spec(of)))
+    grid, _ = sides.measured(of, seed)
+    home = sides.task.pinned(summary.training_cell(sides.task, sides.spec(of)))
     name = f"reference:{reference}" if reference else model_name(grid)
-    labels = [{"attn": name, "metric": finished.task.headline, **cell} for cell in combinations(cells, home)]
+    labels = [{"attn": name, "metric": sides.task.headline, **cell} for cell in combinations(cells, home)]
     return _mean(grid.values_at(labels), panel)
 
 
@@ -143,13 +140,13 @@ def _mean(values: list[float], panel: Panel) -> float:
     return fmean(values) if panel.shares else geometric_mean(values)
 
 
-def _correlations(task: str, learned: list[str], pairs: dict[str, str], finished: Finished, panel: Panel) -> list[Row]:
+def _correlations(task: str, learned: list[str], pairs: dict[str, str], sides: Sides, panel: Panel) -> list[Row]:
     """Spearman's rho over normalizers of errors far away with those in training conditions, one per seed of all."""
-    seeds = sorted(set.intersection(*({*finished.seeds(name)} & {*finished.seeds(pairs[name])} for name in learned)))
-    home = {seed: [_error(finished, name, seed, {}, panel) for name in learned] for seed in seeds}
+    seeds = sorted(set.intersection(*({*sides.seeds(name)} & {*sides.seeds(pairs[name])} for name in learned)))
+    home = {seed: [_error(sides, name, seed, {}, panel) for name in learned] for seed in seeds}
     rows = []
     for dot, of in (("as papers test it", dict(zip(learned, learned, strict=True))), ("cause right", pairs)):
-        away = {seed: [_error(finished, of[name], seed, panel.cells, panel) for name in learned] for seed in seeds}
+        away = {seed: [_error(sides, of[name], seed, panel.cells, panel) for name in learned] for seed in seeds}
         rho = [float(spearmanr(home[seed], away[seed]).statistic) for seed in seeds]
         rows.append(_row(task, "all", f"rank correlation with training, {dot}", rho, len(seeds), fmean(rho)))
     return rows

@@ -14,7 +14,7 @@ from icl_lab.base import published
 from icl_lab.base.files import sha256
 from icl_lab.base.grid import model_name
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims.finished import Finished
+from icl_lab.claims.sides import Sides
 from icl_lab.figures import base, lines
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
@@ -30,16 +30,16 @@ FLOOR = "floor of softmax's bound"
 def numbers() -> dict[str, list[list[float]]]:
     """Return the mean squared error of each line at each sigma, one per seed; of the floor and the printed row, one."""
     store = Store(ROOT / "results", Archive(ROOT / "results/evidence"))
-    finished = Finished(experiments.load(EXPERIMENT, ROOT / "experiments"), store, PRESET)
-    found = {name: _over_sigma(finished, name, finished.task.headline) for name in SHOWN}
-    found[FLOOR] = [[sum(seeds) / len(seeds)] for seeds in _over_sigma(finished, "softmax", "floor")]
+    sides = Sides(experiments.load(EXPERIMENT, ROOT / "experiments"), store, PRESET)
+    found = {name: _over_sigma(sides, name, sides.task.headline) for name in SHOWN}
+    found[FLOOR] = [[sum(seeds) / len(seeds)] for seeds in _over_sigma(sides, "softmax", "floor")]
     printed = published.load("ssa_table1")
     row = [printed.at("mse", method="SSA", sigma=int(sigma)).number for sigma in SIGMAS]
     return found | {"SSA as printed": [[number] for number in row]}
 
 
-def _over_sigma(finished: Finished, name: str, metric: str) -> list[list[float]]:
-    grids = [finished.measured(name, seed)[0] for seed in sorted(finished.seeds(name))]
+def _over_sigma(sides: Sides, name: str, metric: str) -> list[list[float]]:
+    grids = [sides.measured(name, seed)[0] for seed in sorted(sides.seeds(name))]
     cells = [{"attn": "", "metric": metric, "sigma_x": 1.0, "sigma_f": sigma} for sigma in SIGMAS]
     found = [grid.values_at([{**cell, "attn": model_name(grid)} for cell in cells]) for grid in grids]
     return [list(seeds) for seeds in zip(*found, strict=True)]

@@ -102,8 +102,9 @@ class Grid:
         """
         if (key := (column, columns)) not in self._passes:
             found = self._passes[key] = {}
-            for *labels, value in self.frame[[*columns, column]].itertuples(index=False, name=None):
-                found.setdefault(tuple(labels), []).append(value)
+            labels = zip(*(self.frame[name].tolist() for name in columns), strict=True)
+            for key_of_cell, value in zip(labels, self.frame[column].tolist(), strict=True):
+                found.setdefault(key_of_cell, []).append(value)
         return self._passes[key]
 
     def _numbered(self, name: str) -> tuple[Any, dict[Any, int]]:

@@ -9,15 +9,18 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from icl_lab.analyses.frame import AnyAnalysis
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.schema import Claim
 from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import own_studies
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import StudyRecord
+
+if TYPE_CHECKING:
+    from icl_lab.claims.sides import Sides
 
 Answers = object  # what an analysis found, which nobody but the analysis can read
 HASH = "[0-9a-f]" * 6  # of a study, as a pattern for names of files and as a regular expression
@@ -81,9 +84,9 @@ def asked_otherwise(study: StudyRecord, analysis: AnyAnalysis) -> dict[str, tupl
     }
 
 
-def prepared(finished: Finished, analysis: AnyAnalysis) -> AnyAnalysis:
+def prepared(sides: "Sides", analysis: AnyAnalysis) -> AnyAnalysis:
     """Return an experiment's analysis with the options filled in that depend on its runs."""
-    runs = [finished.store.run(spec, 0, finished.variant(name).tested_with) for name, spec in finished.specs.items()]
+    runs = [sides.store.run(spec, 0, sides.variant(name).tested_with) for name, spec in sides.specs.items()]
     return analysis.prepared(runs)
 
 
@@ -105,10 +108,10 @@ class Studies:
     A folder that answers another question (``asked_otherwise``) is none of them.
     """
 
-    def __init__(self, finished: Finished, analysis: AnyAnalysis | None, places: Sequence[Path]) -> None:
-        self._finished, self._analysis = finished, analysis
+    def __init__(self, sides: "Sides", analysis: AnyAnalysis | None, places: Sequence[Path]) -> None:
+        self._sides, self._analysis = sides, analysis
         known = {place: study_folder.read(place) for place in places if place.exists()}
-        now = None if analysis is None else prepared(finished, analysis)
+        now = None if analysis is None else prepared(sides, analysis)
         self._studies = {
             place: study
             for place, study in known.items()
@@ -139,7 +142,7 @@ class Studies:
 
     def _shared(self, study: StudyRecord, claim: Claim) -> set[int]:
         """The training seeds of all variants that a claim reads, as they are now."""
-        now = {name: ("", self._finished.specs[name].hash) for name in self._finished.variants_for([claim])}
+        now = {name: ("", self._sides.specs[name].hash) for name in self._sides.variants_for([claim])}
         return set.intersection(
             *(
                 {run.seed for run in study.runs if run.label == name and run.spec in specs}

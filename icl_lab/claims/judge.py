@@ -1,34 +1,34 @@
-"""Judge claims from stored runs: from one number per seed and side to a finding; trains nothing."""
+"""Judge claims from stored runs: from the table of both sides to a finding; trains nothing."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Literal
 
+import numpy as np
 from msgspec.structs import replace as changed
 
 from icl_lab.analyses import publish
 from icl_lab.base import markdown as md
-from icl_lab.base.errors import Undefined
 from icl_lab.base.files import sha256
 from icl_lab.base.option_values import write
 from icl_lab.base.registry import require
-from icl_lab.claims import cost, folders, ledger, printed, quantities
+from icl_lab.claims import cost, folders, ledger, printed, registration
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims.finished import Finished, far, unlearned, unlearned_counts
-from icl_lab.claims.folders import Answers
 from icl_lab.claims.ledger import FIRST, Finding
-from icl_lab.claims.quantities import Evidence
-from icl_lab.claims.schema import Claim, Experiment, Quantity
-from icl_lab.comparison import blocks, sequential
+from icl_lab.claims.schema import Claim, Experiment
+from icl_lab.claims.sides import Sides, Table, Value, sides_of
+from icl_lab.comparison import sequential
+from icl_lab.comparison.blocks import inflation
 from icl_lab.comparison.sequential import Look
-from icl_lab.comparison.statistics import MARGIN, Scale
+from icl_lab.comparison.statistics import HALF_WIDTH, MARGIN, Evaluation, Scale, evaluation
 from icl_lab.comparison.verdict import EffectSize, State, agrees, direction_of, settled, size_of
-from icl_lab.runs import study_folder
+from icl_lab.runs import study_folder, summary
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -47,7 +47,7 @@ def stored(
     asked = judged_at(name, made, store, preset)
     if asked != preset:
         return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(Finished(made, store, preset), folders.of(name, store, preset), None, costs, correlation)
+    found = findings(sides_of(made, store, preset), costs, correlation)
     return made, [*left_out, *remarks(name, made, store, preset)], found
 
 
@@ -83,14 +83,14 @@ def current(name: str, experiment: Experiment, store: Store, preset: str, found:
 
 def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> str:
     """SHA-256, shortened, of what an experiment's claims are judged from: its file, finished runs and studies."""
-    finished = Finished(experiment, store, preset)
+    read = Sides(experiment, store, preset)
     registered = sorted((claim, time.isoformat()) for claim, time in experiment.registered.items())
     parts: list[object] = [ledger.VERSION, experiment.sha256, registered, ledger.seed_correlation(store)]
     for variant in experiment.variants:
-        spec = finished.specs[variant.name]
+        spec = read.specs[variant.name]
         for seed in sorted(store.seeds(spec)):
             # Whether a model has learned its task is read from the test with its own normalizer.
-            runs = (store.run(spec, seed, variant.tested_with), finished.tested_by(variant.name, seed))
+            runs = (store.run(spec, seed, variant.tested_with), read.trained(variant.name, seed))
             parts += [[each.key, each.swap, each.checksums()] for each in runs if each.finished]
     if experiment.question() is not None:
         studies = (study_folder.read(place) for place in folders.of(name, store, preset))
@@ -99,162 +99,205 @@ def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> st
     return sha256(ordered.encode())[:16]
 
 
-def findings(
-    finished: Finished,
-    places: Sequence[Path] = (),
-    found: Answers | None = None,
-    costs: cost.Costs | None = None,
-    correlation: float | None = None,
-) -> list[Finding]:
-    """Judge every claim from finished runs, over the training seeds that both of its sides have.
+def findings(sides: Sides, costs: cost.Costs | None = None, correlation: float | None = None) -> list[Finding]:
+    """Judge every claim of an experiment from finished runs, over the training seeds that both of its sides have.
 
-    What an analysis found is read, for each claim, from that of the folders ``places`` which has most seeds of its
-    sides, unless it is at hand as ``found``. ``correlation`` is that of seeds within a block, by default the
-    repository record's.
+    ``correlation`` is that of seeds within a block, by default the repository record's.
     """
-    analysis, costs = finished.experiment.question(), costs or cost.Costs(finished.store, finished.preset)
-    correlation = ledger.seed_correlation(finished.store) if correlation is None else correlation
-    studies = folders.Studies(finished, analysis, places if analysis is not None and found is None else ())
-    judged = []
-    for claim in finished.experiment.claims:
-        place = studies.place(claim)
-        answers = studies.read(place) if found is None else found
-        evidence, exploratory = _evidence(finished, claim, answers)
-        about = (finished.tested(name) for name in finished.variants_for([claim]))
-        judged.append(
-            changed(
-                _judged(finished, claim, evidence, costs, correlation),
-                experiment=finished.experiment.name,
-                preset=finished.preset,
-                theory=analysis is not None and not analysis.trains,
-                specs=tuple(f"{spec}->{swap}" if swap else spec for spec, swap in about),
-                study=place.name if place else "",
-                left_out=tuple(evidence.left_out),
-                exploratory=exploratory,
-                rates=_rates(finished, claim),
-            )
-        )
-    return judged
+    costs = costs or cost.Costs(sides.store, sides.preset)
+    known = ledger.seed_correlation(sides.store) if correlation is None else correlation
+    return [judged(sides, claim, known, costs) for claim in sides.experiment.claims]
 
 
-def _evidence(finished: Finished, claim: Claim, answers: Answers | None) -> tuple[Evidence, bool]:
-    """Evidence on a claim without the seeds that may have suggested it; True if it cannot do without these.
+def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Costs | None = None) -> Finding:
+    """Judge a claim from the table of its sides, at the last look that the seeds allow.
 
-    They are those that the claim names, and those that were finished before it was registered, if three or more others
-    are there.
+    Seeds that may have suggested the claim do not judge it: those that it names, and those that were finished before it
+    was registered, if three or more others are there. Nothing is judged where a value is not finite, because a training
+    diverged or an answer overflowed: no seed is left out for that.
     """
-    named = claim.suggested_by.get(finished.preset, ())
-    evidence = quantities.source(finished, claim, answers, named)
-    early = finished.before_registration(claim, evidence.seeds)
-    if len(evidence.seeds) - len(early) < FIRST:
-        return evidence, bool(early)
-    return (quantities.source(finished, claim, answers, [*named, *early]) if early else evidence), False
-
-
-def _judged(finished: Finished, claim: Claim, evidence: Evidence, costs: cost.Costs, correlation: float) -> Finding:
-    """Judge a claim as both of its sides are read."""
-    undefined, seeds = next(iter(evidence.undefined.values()), ""), evidence.seeds
-    if not seeds:
-        return _closed(claim, State.NOTHING_TO_JUDGE if undefined else State.NOT_RUN, undefined)
-    try:
-        left, right = evidence.values(claim, seeds)
-    except Undefined as reason:
-        return _closed(claim, State.NOTHING_TO_JUDGE, str(reason.args[0]))
-    except KeyError as reason:  # the preset's test grid has no such cell
-        return _closed(claim, State.NOT_RUN, str(reason.args[0]))
-    known = replace(evidence, left=left, right=right, blocks=finished.blocks(claim, seeds), correlation=correlation)
-    known = replace(known, unlearned=lambda count: unlearned(finished, claim, seeds[:count]))
-    later = finished.trained_since(claim, seeds, sequential.SINCE)
-    known = replace(known, models=finished.models(claim), later=later)
-    effect = printed.effect(finished.experiment, claim, evidence.scale, finished.task.headline)
-    judge = partial(judged, claim, printed=effect, hours=costs.seed(finished, claim) / 3600)
-    found = judge(known)
-    these_prompts = evidence.prompted and lacks_prompt_variance(found)
-    if these_prompts and found.decided:
-        bounded = judge(replace(known, noise=evidence.bound))
-        same = (bounded.state, bounded.direction, bounded.size) == (found.state, found.direction, found.size)
-        if same and not lacks_prompt_variance(bounded):
-            found, these_prompts = bounded, False
-    if len(evidence.undefined) >= len(found.seeds):  # the results in few of many is no answer to the claim
-        return _closed(claim, State.NOTHING_TO_JUDGE, undefined)
-    if found.judged and (barred := _barred(finished, claim, evidence, found)):
+    table = sides.table(claim)
+    out, exploratory = _left_out(sides, claim, table)
+    used = {seed: row for seed, row in table.items() if seed not in out}
+    skipped = _skipped(used) if sides.skips else {}
+    used = {seed: row for seed, row in used.items() if seed not in skipped}
+    about = Finding(
+        claim=claim.statement,
+        relation=claim.is_,
+        state=State.NOT_RUN,
+        experiment=sides.experiment.name,
+        preset=sides.preset,
+        theory=not sides.trains,
+        specs=tuple(f"{spec}->{swap}" if swap else spec for spec, swap in map(sides.test, sides.variants_for([claim]))),
+        study=sides.folder(claim),
+        left_out=tuple(out),
+        exploratory=exploratory,
+        rates=_rates(sides, claim),
+    )
+    why = next(iter(skipped.values()), "")
+    if not used:
+        return changed(about, state=State.NOTHING_TO_JUDGE if why else State.NOT_RUN, note=why)
+    sided = [value for values in zip(*used.values(), strict=True) for value in values]  # the left ones first
+    if closed := next((value for value in sided if value.closed is not None), None):
+        return changed(about, state=closed.closed, note=closed.why)
+    if costs is not None:
+        about = changed(about, hours=costs.seed(sides, claim) / 3600)
+    finding = _compared(sides, claim, about, used, {**used, **{seed: table[seed] for seed in out}}, correlation)
+    if len(skipped) >= len(finding.seeds):  # the results in few of many is no answer to the claim
+        return changed(about, state=State.NOTHING_TO_JUDGE, note=why, hours=math.nan)
+    rows = {seed: used[seed] for seed in finding.seeds}
+    if finding.judged and (barred := _barred(sides, claim, finding, rows)):
         unread = {name: ledger.COLUMNS[name].default for name in READ}
-        found = changed(found, state=barred[0], note=barred[1], **unread)
-    if not found.note and (kinds := finished.changed(claim, found.seeds)):
-        found = changed(found, note=f"made with other code: {', '.join(kinds)}")
-    counts = unlearned_counts(finished, claim, found.seeds)
-    return changed(found, unlearned=counts, skipped=tuple(evidence.undefined), these_prompts=these_prompts)
+        finding = changed(finding, state=barred[0], note=barred[1], **unread)
+    kinds = sorted({kind for row in rows.values() for side in row for kind in side.training.code})
+    if not finding.note and kinds:
+        finding = changed(finding, note=f"made with other code: {', '.join(kinds)}")
+    return changed(finding, unlearned=_unlearned_counts(sides, claim, rows), skipped=tuple(skipped))
 
 
-def _rates(finished: Finished, claim: Claim) -> Literal["", "shared", "own", "different"]:
-    """Learning rates of the trainings of both sides; empty where nothing is trained."""
-    if not finished.models(claim):
-        return ""
-    if finished.experiment.rates == "own":
-        return "own"
-    recipes = [finished.spec(side.of).train for side in (claim.left, claim.right)]
-    return "shared" if len({(each.rate, each.muon_rate) for each in recipes}) == 1 else "different"
+def _left_out(sides: Sides, claim: Claim, table: Table) -> tuple[list[int], bool]:
+    """Seeds that may have suggested a claim; True if it cannot do without those trained before it was registered."""
+    named, since = claim.suggested_by.get(sides.preset, ()), sides.experiment.registered.get(registration.digest(claim))
+    skipped = _skipped(table) if sides.skips else {}
+    rest = [seed for seed in table if seed not in named and seed not in skipped]
+    early = [seed for seed in rest if since is not None and (ends := _ends([table[seed]])) and max(ends) < since]
+    exploratory = bool(early) and len(rest) - len(early) < FIRST
+    out = {*named, *(() if exploratory else early)}
+    return [seed for seed in table if seed in out], exploratory
 
 
-def _closed(claim: Claim, state: State, note: str = "", seeds: Sequence[int] = ()) -> Finding:
-    """Finding on a claim without an effect."""
-    return Finding(claim=claim.statement, relation=claim.is_, state=state, note=note, seeds=tuple(seeds))
+def _skipped(table: Table) -> dict[int, str]:
+    """Seeds in which what a claim is about did not occur, and why."""
+    closed = {seed: side for seed, row in table.items() for side in reversed(row) if side.closed is not None}
+    if any(side.closed is State.NOT_RUN for side in closed.values()):
+        return {}
+    return {seed: side.why for seed, side in closed.items()}
 
 
-def judged(claim: Claim, evidence: Evidence, printed: float = math.nan, hours: float = math.nan) -> Finding:
-    """Judge a claim from its ``evidence``, at the last look that the seeds allow.
+def _ends(rows: Iterable[tuple[Value, Value]]) -> list[datetime]:
+    """Times at which the trainings of these rows first ended; nothing where one is not known."""
+    ends = [side.training.first for row in rows for side in row if side.training.origin is not None]
+    return [] if None in ends else [end for end in ends if end is not None]
 
-    Where a side has not learned its task in training conditions, nothing is judged far from them. Nor is anything where
-    a value is not finite, because a training diverged or an answer overflowed: no seed is left out for that.
+
+def _compared(sides: Sides, claim: Claim, about: Finding, used: Table, known: Table, correlation: float) -> Finding:
+    """Finding from the values of both sides: its interval, and what is read from it.
+
+    The rows ``used`` judge; what the prompts add may be taken from others that are ``known``.
     """
-    seeds, left, right = evidence.seeds, evidence.left, evidence.right
+    seeds, scale = list(used), sides.scale(claim)
+    plain = math.exp if scale == "log-ratio" else float
+    left, right = ([plain(row[side].value) for row in used.values()] for side in (0, 1))
     lost = [
         (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
         for side, values in ((claim.left, left), (claim.right, right))
     ]
     if any(lost_seeds for _, lost_seeds in lost):
         which = "; ".join(f"{of}: {ledger.span(lost_seeds)}" for of, lost_seeds in lost if lost_seeds)
-        lacks = evidence.unlearned(len(seeds))
+        lacks = _unlearned(sides, claim, used)
+        state = State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE
         why = lacks or f"answers that are no finite numbers ({which})"
-        return _closed(claim, State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE, why, seeds)
-    apart = evidence.later and not sequential.PAIRED.get(evidence.models, True)
-    look, other = (_look(evidence, each) for each in (apart, not apart))
-    lacks = evidence.unlearned(look.seeds)
-    few = State.FEW_SEEDS if len(seeds) < FIRST else State.JUDGED
-    found = Finding(
-        claim=claim.statement,
-        relation=claim.is_,
-        state=State.NOT_LEARNED if lacks else few,
-        margin=margin_of(claim, evidence.scale),
-        scale=evidence.scale,
-        effect=look.effect.effect,
-        low=look.effect.low,
-        high=look.effect.high,
-        confidence=look.confidence,
-        pairing="" if not evidence.models else "unpaired" if apart else "paired",
-        other_low=other.effect.low if evidence.models == "two models" else math.nan,
-        other_high=other.effect.high if evidence.models == "two models" else math.nan,
-        p=look.p,
-        printed=printed,
-        seeds=tuple(seeds[: look.seeds]),
-        left=tuple(left[: look.seeds]),
-        right=tuple(right[: look.seeds]),
-        blocks=tuple(evidence.blocks[: look.seeds]),
-        hours=hours,
-        seeds_error=look.effect.seeds_error,
-        prompts_error_below=look.effect.prompts_error[0],
-        prompts_error_above=look.effect.prompts_error[1],
-        note=lacks,
+        return changed(about, state=state, note=why, seeds=tuple(seeds), hours=math.nan)
+    models, blocks, ends = _models(sides, claim), _blocks(used), _ends(used.values())
+    apart = bool(ends) and min(ends) > sequential.SINCE and not sequential.PAIRED.get(models, True)
+    look_at = partial(
+        sequential.look,
+        left,
+        right,
+        scale,
+        resolution=sides.step(claim, used) if scale == "difference" else 0.0,
+        inflation=lambda count: inflation(blocks[:count], correlation) if blocks else 1.0,
+        span=sides.span(claim) if scale == "difference" else math.inf,
     )
-    if found.state is State.FEW_SEEDS:
-        return changed(found, more=FIRST - look.seeds)
-    return _read(found, look) if found.judged else found
+
+    def read(noise: Callable[[int], Evaluation | None]) -> Finding:
+        look, other = look_at(noise=noise, apart=apart), look_at(noise=noise, apart=not apart)
+        count, two = look.seeds, models == "two models"
+        lacks = _unlearned(sides, claim, {seed: used[seed] for seed in seeds[:count]})
+        few = State.FEW_SEEDS if len(seeds) < FIRST else State.JUDGED
+        finding = changed(
+            about,
+            state=State.NOT_LEARNED if lacks else few,
+            margin=margin_of(claim, scale),
+            scale=scale,
+            effect=look.effect.effect,
+            low=look.effect.low,
+            high=look.effect.high,
+            confidence=look.confidence,
+            pairing="" if not models else "unpaired" if apart else "paired",
+            other_low=other.effect.low if two else math.nan,
+            other_high=other.effect.high if two else math.nan,
+            p=look.p,
+            printed=printed.effect(sides.experiment, claim, scale, sides.task.headline),
+            seeds=tuple(seeds[:count]),
+            left=tuple(left[:count]),
+            right=tuple(right[:count]),
+            blocks=tuple(blocks[:count]),
+            seeds_error=look.effect.seeds_error,
+            prompts_error_below=look.effect.prompts_error[0],
+            prompts_error_above=look.effect.prompts_error[1],
+            note=lacks,
+        )
+        if finding.state is State.FEW_SEEDS:
+            return changed(finding, more=FIRST - count)
+        return _read(finding, look) if finding.judged else finding
+
+    finding = read(partial(_noise, known, scale))
+    these_prompts = sides.prompts(claim) > 0 and _lacks_prompt_variance(finding)
+    if these_prompts and finding.decided:
+        bounded = read(partial(_bound, [left.error + right.error for left, right in used.values()], scale))
+        same = (bounded.state, bounded.direction, bounded.size) == (finding.state, finding.direction, finding.size)
+        if same and not _lacks_prompt_variance(bounded):
+            return bounded
+    return changed(finding, these_prompts=these_prompts)
 
 
-def _look(evidence: Evidence, apart: bool) -> Look:
-    inflation = partial(_inflation, evidence)
-    left, right, noise = evidence.left, evidence.right, evidence.noise
-    return sequential.look(left, right, evidence.scale, noise, evidence.resolution, inflation, evidence.span, apart)
+def _models(sides: Sides, claim: Claim) -> Literal["", "one model", "two models"]:
+    """One model or two: whether both sides are the same training; empty where a side is none."""
+    if not all(sides.is_model(side.of) for side in (claim.left, claim.right)):
+        return ""
+    left, right = (sides.spec(side.of).training for side in (claim.left, claim.right))
+    return "one model" if left == right else "two models"
+
+
+def _blocks(table: Table) -> list[int]:
+    """Block of each seed, numbered: commit and class of machine of its trainings; empty where one is not known."""
+    origins = [tuple(side.training.origin for side in row if side.training.origin) for row in table.values()]
+    if not all(block and all(map(all, block)) for block in origins):
+        return []
+    numbers = {block: number for number, block in enumerate(dict.fromkeys(origins))}
+    return [numbers[block] for block in origins]
+
+
+def _noise(table: Table, scale: Scale, count: int) -> Evaluation | None:
+    """Evaluation of left - right over the first seeds, from their values on resamples of the prompts.
+
+    Seeds that keep single prompts stand for those that do not, and for a look without any the next that does: the fewer
+    they are, the more it varies with single models, which makes it wider.
+    """
+    drawn = [(left.resamples, right.resamples) for left, right in table.values()]
+    gaps = [None if left is None or right is None else left - right for left, right in drawn]
+    kept = [gap for gap in gaps[:count] if gap is not None] or [gap for gap in gaps if gap is not None][:1]
+    return evaluation(np.mean(kept, axis=0), scale) if kept else None
+
+
+def _bound(errors: Sequence[float], scale: Scale, count: int) -> Evaluation | None:
+    """Most that left - right can vary with the prompts, where errors of single prompts are not kept.
+
+    Formula: e = mean over seeds of (e_left + e_right), a standard error; no correlation of sides and seeds is greater
+    """
+    half = HALF_WIDTH * fmean(errors[:count])
+    return None if math.isnan(half) else Evaluation(scale=scale, effect=0.0, low=-half, high=half)
+
+
+def _rates(sides: Sides, claim: Claim) -> Literal["", "shared", "own", "different"]:
+    """Learning rates of the trainings of both sides; empty where nothing is trained."""
+    if not _models(sides, claim):
+        return ""
+    if sides.experiment.rates == "own":
+        return "own"
+    recipes = [sides.spec(side.of).train for side in (claim.left, claim.right)]
+    return "shared" if len({(recipe.rate, recipe.muon_rate) for recipe in recipes}) == 1 else "different"
 
 
 def _read(found: Finding, look: Look) -> Finding:
@@ -281,11 +324,6 @@ def _read(found: Finding, look: Look) -> Finding:
     )
 
 
-def _inflation(evidence: Evidence, seeds: int) -> float:
-    """Factor on the standard error over the first seeds, for their correlation within blocks."""
-    return blocks.inflation(evidence.blocks[:seeds], evidence.correlation) if evidence.blocks else 1.0
-
-
 def margin_of(claim: Claim, scale: Scale) -> float:
     """Return the margin of no difference: the claim's own, a ratio where ratios are compared, or that of the scale."""
     if claim.margin is None:
@@ -294,24 +332,36 @@ def margin_of(claim: Claim, scale: Scale) -> float:
     return math.log(claim.margin) if scale == "log-ratio" else claim.margin
 
 
-def lacks_prompt_variance(found: Finding) -> bool:
-    """Return True if there is an interval that leaves out what the test prompts add."""
-    return not math.isnan(found.low) and math.isnan(found.prompts_error_below)
+def _lacks_prompt_variance(finding: Finding) -> bool:
+    """True if there is an interval that leaves out what the test prompts add."""
+    return not math.isnan(finding.low) and math.isnan(finding.prompts_error_below)
 
 
-def _barred(finished: Finished, claim: Claim, evidence: Evidence, found: Finding) -> tuple[State, str] | None:
-    """Return why an interval answers no claim, as state and note; None where it does.
+def _barred(sides: Sides, claim: Claim, finding: Finding, table: Table) -> tuple[State, str] | None:
+    """Why an interval answers no claim, as state and note; None where it does.
 
     Learned positions that were not trained; a side that does no better than a trivial reference; or both sides within
     the margin of an end of the metric, where no difference could be seen.
     """
-    if why := finished.untrained(claim):
+    if why := _untrained(sides, claim):
         return State.UNTRAINED, why
-    if why := _no_better(finished, claim, evidence, found.seeds):
+    if why := _no_better(sides, claim, table):
         return State.NOT_BETTER, why
-    if why := at_bound(claim, found, evidence.span):
+    if why := at_bound(claim, finding, sides.span(claim) if finding.scale == "difference" else math.inf):
         return State.AT_BOUND, why
     return None
+
+
+def _untrained(sides: Sides, claim: Claim) -> str:
+    """Which side is asked beyond its training length with learned positions, whose rows are random starts there."""
+    for side in (claim.left, claim.right):
+        if claim.ungated or not sides.is_model(side.of):
+            continue
+        spec = sides.spec(side.of)
+        positions, stop = spec.test.positions or spec.model.positions, spec.train.curriculum.stop
+        if positions.partition(":")[0] == "learned" and any(length > stop for length in side.cells.get("length", ())):
+            return f"learned positions of {side.of} are untrained beyond a length of {stop}"
+    return ""
 
 
 def at_bound(claim: Claim, found: Finding, span: float) -> str:
@@ -329,35 +379,59 @@ def at_bound(claim: Claim, found: Finding, span: float) -> str:
     return ""
 
 
-def _no_better(finished: Finished, claim: Claim, evidence: Evidence, seeds: Sequence[int]) -> str:
-    """Return which side does no better than a trivial reference in the claim's cells: it has not learned there.
+def _no_better(sides: Sides, claim: Claim, table: Table) -> str:
+    """Which side does no better than a trivial reference in the claim's cells: it has not learned there.
 
-    Means over the seeds, in the cells of each side, are compared. Empty where both do, where a side is no trained
-    model, where grids are read in training conditions, and where no errors are compared.
+    Means over the seeds are compared. Empty where both do, and where no errors of models are compared.
     """
-    task, question, sides = finished.task, finished.experiment.question(), (claim.left, claim.right)
-    metrics = ("", task.headline) if question is None else question.error_metrics
-    trained = all(finished.experiment.variant(side.of) is not None for side in sides)
-    if not trained or claim.metric not in metrics or (question is None and not all(far(s, finished) for s in sides)):
-        return ""
     beaten = dict[str, list[str]]()
-    for side in sides:
-        own = fmean(evidence.read(side, claim.metric, seed) for seed in seeds)
-        errors = {name: _reference(finished, claim, evidence, side, name, seeds[0]) for name in task.trivial}
-        for name in [name for name, error in errors.items() if error <= own][:1]:
+    for number, side in enumerate((claim.left, claim.right) if sides.compares_errors(claim) else ()):
+        own, seed = fmean(row[number].value for row in table.values()), next(iter(table))
+        trivial = (name for name in sides.task.trivial if sides.reference(claim, side, name, seed) <= own)
+        for name in islice(trivial, 1):
             beaten.setdefault(name, []).append(side.of)
     sides_of = {name: md.listed(dict.fromkeys(of)) for name, of in beaten.items()}
     return "; ".join(f"{named} learned nothing there: no better than {name}" for name, named in sides_of.items())
 
 
-def _reference(finished: Finished, claim: Claim, evidence: Evidence, side: Quantity, name: str, seed: int) -> float:
-    """The error of a reference in the cells of a side; infinity where it is not stored."""
-    if finished.experiment.question() is None:
-        return quantities.reference(finished, claim, side, name, seed)
-    try:
-        return evidence.read(Quantity(f"reference:{name}", side.cells), claim.metric, seed)
-    except KeyError:
-        return math.inf
+def _unlearned(sides: Sides, claim: Claim, table: Table) -> str:
+    """Which side of a claim has not learned its task, and why; nothing where both have, or none is far out.
+
+    Formula: ``summary.has_learned``, of the normalized errors in training conditions. Runs without a grid, or whose
+    grid leaves training conditions out, say nothing.
+    """
+    for side, shares in zip((claim.left, claim.right), _shares(table), strict=True):
+        if shares and not claim.ungated and sides.far(side) and not summary.has_learned(shares):
+            return (
+                f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
+                "much as the best trivial reference, counted from the best of all"
+            )
+    return ""
+
+
+def _unlearned_counts(sides: Sides, claim: Claim, table: Table) -> str:
+    """How many tested models of each side have not learned the task, in words; empty where all have.
+
+    The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
+    Where no model was tested in training conditions it is not known, and said.
+    """
+    counts, unknown = list[str](), dict[str, list[str]]()  # why -> which sides
+    for of, shares in dict(zip((claim.left.of, claim.right.of), _shares(table), strict=True)).items():
+        if lost := sum(not summary.has_learned([share]) for share in shares):
+            counts.append(f"{lost} of {len(shares)} of {of}")
+        asked = table and sides.is_model(of) and sides.task.trivial and not claim.ungated
+        if asked and not shares and (why := sides.why_not_known(of, table)):
+            unknown.setdefault(why, []).append(of)
+    counted = [f"tested models that have not learned: {', '.join(counts)}"] if counts else []
+    named = {why: " and ".join(f"'{of}'" for of in models) for why, models in unknown.items()}
+    unsure = [f"not known whether {models} learned the task: {why}" for why, models in named.items()]
+    return "; ".join(counted + unsure)
+
+
+def _shares(table: Table) -> list[list[float]]:
+    """Normalized errors in training conditions of left and right; seeds of which it is not known are left out."""
+    shares = ([row[side].training.share for row in table.values()] for side in (0, 1))
+    return [[share for share in known if share is not None] for known in shares]
 
 
 def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> list[str]:
@@ -374,7 +448,7 @@ def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> lis
     ]
     if (analysis := experiment.question()) is None or not known:
         return said
-    now = folders.prepared(Finished(experiment, store, preset), analysis)
+    now = folders.prepared(Sides(experiment, store, preset), analysis)
     for place, study in known.items():
         if study.code and study.code != publish.code(experiment.analysis):
             said.append(

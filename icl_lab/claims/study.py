@@ -14,10 +14,10 @@ from icl_lab.analyses.earlier_studies import EarlierStudies
 from icl_lab.base.errors import BadValue
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import folders, judge, ledger, printed
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.folders import Answers
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import Experiment
+from icl_lab.claims.sides import AnalysisSides, Sides
 from icl_lab.comparison.gather import gather
 from icl_lab.comparison.gather import publish as publish_study
 from icl_lab.comparison.page import Row, Section, Table, markdown_rows
@@ -121,7 +121,7 @@ def publish(
             made = msgspec.structs.replace(made, asked=before.commits(made))
         return _publish_analysis(made, experiment, order, analysis, found, members, lab, place)
     study = gather(members, experiment.baseline, lab.store if experiment.rates == "own" else None)
-    judged = judge.findings(Finished(experiment, lab.store, order.preset, order.settings))
+    judged = judge.findings(Sides(experiment, lab.store, order.preset, order.settings))
     shown = [_claims_section(experiment, judged, order.preset)]
     if experiment.printed is not None:
         axis = experiment.printed.axis
@@ -142,7 +142,7 @@ def _publish_analysis(
     lab: Lab,
     place: Path,
 ) -> str:
-    judged = judge.findings(Finished(experiment, lab.store, order.preset, order.settings), found=found)
+    judged = judge.findings(AnalysisSides(experiment, lab.store, order.preset, order.settings, found))
     section = _claims_section(experiment, judged, order.preset)
     notes = [f"* {note}" for note in (*section.notes, experiment.conditions)]
     lines = ["", f"### {section.title}", "", *markdown_rows(section.table), "", *notes, ""]

@@ -9,9 +9,9 @@ from pathlib import Path
 from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import judge, ledger, study
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.ledger import FIRST, LIKELY, Finding
 from icl_lab.claims.schema import Claim, Experiment
+from icl_lab.claims.sides import Sides, sides_of
 from icl_lab.comparison.rates import check_code
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.execute.complete import check_asked, complete
@@ -72,13 +72,13 @@ class Step:
     seeds: int
 
 
-def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
+def next_step(sides: Sides, findings: Sequence[Finding]) -> Step | None:
     """Return what brings the open claims with the fewest seeds to their next look; None where no look is left.
 
     A claim that 64 seeds decide with a chance below ``LIKELY``, because the effect or the test prompts stand
     in the way, is left. Skipped and exploratory seeds count for no look.
     """
-    looks, claims = list[tuple[int, Claim]](), {claim.statement: claim for claim in finished.experiment.claims}
+    looks, claims = list[tuple[int, Claim]](), {claim.statement: claim for claim in sides.experiment.claims}
     for found in findings:
         after = next((look for look in SPENT if look > len(found.seeds)), None)
         hopeless = len(found.seeds) >= FIRST and not found.chance >= LIKELY
@@ -89,7 +89,7 @@ def next_step(finished: Finished, findings: Sequence[Finding]) -> Step | None:
         return None
     seeds = min(look for look, _ in looks)
     now = tuple(claim for look, claim in looks if look == seeds)
-    return Step(tuple(claim.statement for claim in now), tuple(finished.variants_for(now)), seeds)
+    return Step(tuple(claim.statement for claim in now), tuple(sides.variants_for(now)), seeds)
 
 
 @dataclass
@@ -114,7 +114,7 @@ class UntilDecided:
 
     def next(self) -> Step | None:
         """Return the next step; one that has opened no later look is not taken twice."""
-        step = next_step(Finished(self.whole, self.lab.store, self.preset), self.findings)
+        step = next_step(sides_of(self.whole, self.lab.store, self.preset), self.findings)
         return None if step in self._taken else step
 
     def take(self, step: Step, lab: Lab, where: Where) -> list[Finding]:

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
@@ -28,7 +28,7 @@ from icl_lab.training.recipe import TrainSpec
 MOST_LENGTHS = 4096  # of a curriculum that are looked at before training
 
 
-class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """Everything that a run's numbers depend on, but for the seed, the machine and the versions.
 
     The hash leaves out every field that has its default, so a field that is new in a later version renames no finished
@@ -42,7 +42,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     train: TrainSpec
     test: TestSpec
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Eight hexadecimal digits that name the run: equal for equal specifications, whatever the preset is called."""
         fields = {name: value for name, value in _changed(self).items() if name != "preset"}

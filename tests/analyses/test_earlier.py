@@ -11,7 +11,7 @@ from icl_lab import analyses
 from icl_lab.analyses import findings, publish
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.claims import experiment, folders, judge
-from icl_lab.claims.finished import Finished
+from icl_lab.claims.sides import Sides
 from icl_lab.comparison.verdict import State
 from icl_lab.runs.store import Store
 from tests.cli.test_report import TWO
@@ -73,7 +73,7 @@ def test_studies_with_single_prompts_are_preferred(tiny, monkeypatch):
     assert {line[4] for line in kept if line[1] == "ssa"} == {"0", "1"}
     # Of both folders with three seeds claims are read from the one that tells the variance over prompts.
     made, store = experiment.load("tiny", tiny.files), Store(tiny.runs.parent)
-    finished = Finished(made, store, "smoke")
+    finished = Sides(made, store, "smoke")
     for places in (folders.of("tiny", store, "smoke"), folders.of("tiny", store, "smoke")[::-1]):
         kept = folders.Studies(finished, made.question(), places)
         read = kept.read(kept.place(made.claims[0]))
@@ -115,7 +115,7 @@ def test_numbers_of_another_analysis_version_are_not_mixed(tiny, monkeypatch):
     store = Store(tiny.runs.parent)
     assert folders.fullest("tiny", store, "smoke") == now
     made = experiment.load("tiny", tiny.files)
-    kept = folders.Studies(Finished(made, store, "smoke", ()), made.question(), folders.of("tiny", store, "smoke"))
+    kept = folders.Studies(Sides(made, store, "smoke", ()), made.question(), folders.of("tiny", store, "smoke"))
     assert [kept.place(claim) for claim in made.claims] == [now] * len(made.claims)
 
 

@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 
 import msgspec
@@ -22,9 +21,8 @@ from icl_lab.base.files import publish
 from icl_lab.base.grid import Grid
 from icl_lab.claims import experiment, folders, judge, ledger, printed, study
 from icl_lab.claims.experiment import state
-from icl_lab.claims.finished import Finished
-from icl_lab.claims.quantities import combinations, from_grids
 from icl_lab.claims.schema import Quantity
+from icl_lab.claims.sides import AnalysisSides, Sides, combinations, errors_of_reference, sides_of
 from icl_lab.comparison.verdict import EffectSize, State
 from icl_lab.runs import study_folder
 from icl_lab.runs.presets import PRESETS
@@ -179,11 +177,11 @@ def test_a_printed_row_is_one_side_of_a_claim(tmp_path):
     made = experiment.load("small", tmp_path)
     side = made.claims[-1].right
     assert printed.numbers(made, side) == [27.99, 45.35]
-    finished = Finished(made, Store(tmp_path / "results"), "smoke")
-    read = from_grids(finished, made.claims[-1]).read
-    for seed in (0, 1):
-        assert math.exp(read(side, "", seed)) == pytest.approx(math.sqrt(27.99 * 45.35))
-    assert finished.variant("printed:wide").name == "wide"
+    sides = Sides(made, Store(tmp_path / "results"), "smoke")
+    (value,) = sides.values(made.claims[-1], side, [0])
+    assert math.exp(value.value) == pytest.approx(math.sqrt(27.99 * 45.35))
+    assert (value.error, value.resamples) == (0.0, None)
+    assert sides.variant("printed:wide").name == "wide"
 
 
 def test_a_printed_row_that_is_not_there_is_said(tmp_path):
@@ -217,10 +215,10 @@ def test_table_6_is_compared_with_what_is_printed():
     assert printed.numbers(made, claim.right) == [119.4]
     assert claim.published == "119.4"
     at_home = msgspec.structs.replace(claim.right, cells={"sigma_f": [1.0]})  # printed as 0.0
-    read = from_grids(Finished(made, Store(Path("nowhere")), "lite"), claim).read
-    assert math.exp(read(claim.right, "", 0)) == pytest.approx(119.4)
-    with pytest.raises(KeyError, match="no logarithm"):
-        read(at_home, "", 0)
+    sides = Sides(made, Store(Path("nowhere")), "lite")
+    assert math.exp(sides.values(claim, claim.right, [0])[0].value) == pytest.approx(119.4)
+    (none,) = sides.values(claim, at_home, [0])
+    assert (none.closed, "no logarithm" in none.why) == (State.NOTHING_TO_JUDGE, True)
 
 
 @pytest.mark.parametrize("name", ["ssmax-figure4", "ssmax-figure6"])
@@ -271,12 +269,12 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     made = experiment.load("small", small)
     groups = study.groups(made, lab.store, "smoke", 2, [])
     place = folders.fullest("small", lab.store, "smoke")
-    assert {f.state for f in judge.findings(Finished(made, lab.store, "smoke"), [place])} == {State.NOT_RUN}
+    assert {f.state for f in judge.findings(Sides(made, lab.store, "smoke"))} == {State.NOT_RUN}
     assert state(made, lab.store, "smoke")[:2] == (0, 2)
     for runs in groups.values():
         for run in runs:
             sweep(run.spec, run.seed, lab)
-    found = judge.findings(Finished(made, lab.store, "smoke"), [place])
+    found = judge.findings(Sides(made, lab.store, "smoke"))
     assert [f.state for f in found] == [State.NOT_LEARNED, State.NOT_LEARNED, State.NOT_RUN]  # sixty steps
     assert "no cell has sigma_f=7" in found[2].words
     assert {finding.study for finding in found} == {""}  # runs tell
@@ -291,35 +289,27 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
     assert found[0].shown(found[0].effect) == pytest.approx(ratio)
     # The variance over prompts is in the interval, that of a reference too, whose errors are measured anew.
-    finished = Finished(made, lab.store, "smoke")
+    finished = Sides(made, lab.store, "smoke")
     grid, exact, cell = groups["softmax"][0].grid(), "reference:least-squares", {"sigma_x": 1, "sigma_f": 2}
-    means = finished.errors_of_reference(exact, [cell | {"length": 5}]).means()
+    means = errors_of_reference(finished.spec(exact), "least-squares", [cell | {"length": 5}]).means()
     assert set(means) == {(1, 2, 5), (1, 2, 12)}  # the shorter prompts are cut from the longer ones
     for length in (5, 12):
         there = grid.at(**cell, attn=exact, metric="mse-code", length=length)
         assert means[1, 2, length] == pytest.approx(there, rel=1e-4)
-    assert from_grids(finished, made.claims[1]).noise(2).effect == pytest.approx(found[1].effect)
+    noise = judge._noise(finished.table(made.claims[1]), "log-ratio", 2)
+    assert noise.effect == pytest.approx(found[1].effect)
     assert not any(each.these_prompts for each in found)
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
-    assert from_grids(finished, other).noise(2) is None  # what single prompts add is kept of the headline only
-    most = from_grids(finished, other).bound(2)
-    sides = [
-        [
-            run.grid()
-            .where(attn="softmax", metric="nmse-code", sigma_x=1, sigma_f=s, length=12)
-            .mean_error(logarithm=True)
-            for run in groups["softmax"]
-        ]
-        for s in (10, 1)
-    ]
-    assert most.high == -most.low == pytest.approx(1.959964 * sum(map(fmean, sides)), rel=1e-5)
+    rows = finished.table(other).values()  # what single prompts add is kept of the headline only
+    assert [left.resamples or right.resamples for left, right in rows] == [None, None]
+    for s, errors in ((10, [left.error for left, _ in rows]), (1, [right.error for _, right in rows])):
+        cell = {"attn": "softmax", "metric": "nmse-code", "sigma_x": 1, "sigma_f": s, "length": 12}
+        assert errors == [run.grid().where(**cell).mean_error(logarithm=True) for run in groups["softmax"]]
     # A printed number is taken as it stands: what hangs on the prompts is the error of the run beside it.
     beside = msgspec.structs.replace(made.claims[0], right=Quantity("printed:softmax", {"sigma_f": [10.0]}))
-    printed_beside = from_grids(finished, beside)
-    assert printed_beside.noise(2) is None
-    own = [run.grid().where(**CELL) for run in groups["softmax"]]
-    alone = fmean(grid.mean_error(logarithm=True) for grid in own)
-    assert printed_beside.bound(2).high == pytest.approx(1.959964 * alone, rel=1e-5)
+    alone = [run.grid().where(**CELL).mean_error(logarithm=True) for run in groups["softmax"]]
+    rows = finished.table(beside).values()
+    assert [(left.error, right.error, right.resamples) for left, right in rows] == [(e, 0.0, None) for e in alone]
     text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
@@ -331,14 +321,15 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     # A third seed of one side alone changes nothing: seeds are paired.
     run = lab.store.run(groups["softmax"][0].spec, 2)
     sweep(run.spec, 2, lab)
-    assert judge.findings(Finished(made, lab.store, "smoke"), [place])[1].seeds == tuple(range(2))
-    assert judge.findings(Finished(made, lab.store, "smoke"), [place])[0].seeds == tuple(range(3))
+    assert judge.findings(Sides(made, lab.store, "smoke"))[1].seeds == tuple(range(2))
+    assert judge.findings(Sides(made, lab.store, "smoke"))[0].seeds == tuple(range(3))
 
 
 @pytest.mark.slow
 def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     made = experiment.load("ssa-table5", FOLDER)
-    place = tmp_path / "deviant"
+    store = Store(tmp_path)
+    place = folders.usual("ssa-table5", store, "lite")
     rows = [
         {"attn": name, "seed": seed, "position": 0, "factor": factor, "metric": "mse", "value": value, "count": 9}
         for name, base in (("softmax", 1.0), ("ssa", 2.0), ("ssmax", 1.0))
@@ -351,12 +342,12 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
     who = {"task": "linear", "preset": "lite", "spec": "0"}
     tables = {"deviant.csv": Grid.of(rows, ["position", "factor"], **who).csv()}
     study_folder.publish(StudyRecord("deviant", {}, []), place, tables, {})
-    found = judge.findings(Finished(made, Store(tmp_path), "lite"), [place])
+    found = judge.findings(sides_of(made, store, "lite"))
     assert [f.agrees for f in found] == [True, False, False, None]
     assert (found[3].size, found[3].decided) == (EffectSize.WITHIN, True)
     assert found[2].effect == pytest.approx(0.67, abs=0.05)
     assert {finding.study for finding in found} == {place.name}
-    assert {f.study for f in judge.findings(Finished(made, Store(tmp_path), "lite"), [tmp_path / "nothing"])} == {""}
+    assert {f.study for f in judge.findings(sides_of(made, Store(tmp_path / "nothing"), "lite"))} == {""}
     # More prompts are the same question, another position is none: nothing is read from what answers that.
     store, analysis = Store(tmp_path / "kept"), made.question()
     usual = folders.usual("ssa-table5", store, "lite")
@@ -374,7 +365,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
 
 def test_a_claim_is_read_from_the_latest_version_of_an_analysis(tmp_path):
     made, store = experiment.load("ssa-table5", FOLDER), Store(tmp_path)
-    finished = Finished(made, store, "lite")
+    finished = Sides(made, store, "lite")
     usual = folders.usual("ssa-table5", store, "lite")
     newer, other = usual.with_name(f"{usual.name}-0123ab"), usual.with_name(f"{usual.name}-4567cd")
     for place, version, seeds in ((usual, 1, 3), (newer, 2, 2), (other, 2, 1)):
@@ -398,7 +389,7 @@ def test_options_of_older_studies_are_compared_as_asked():
     assert folders.asked_otherwise(before, plain) == {}
     assert folders.asked_otherwise(before, dataclasses.replace(plain, length=9)) == {"length": (None, 9)}
     made = experiment.load("text-rules", FOLDER)
-    finished = Finished(made, Store(Path("nowhere")), "nano")
+    finished = Sides(made, Store(Path("nowhere")), "nano")
     now = folders.prepared(finished, made.question())
     assert folders.asked_otherwise(kept("per-position", length=2048), now) == {}
     assert folders.asked_otherwise(kept("per-position", length=1024), now) == {"length": (1024, 2048)}
@@ -565,7 +556,7 @@ def test_undefined_values_differ_from_values_not_there(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Saturation, "value", value)
     monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
-    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
     judged = {claim.metric: (each.state, each.words) for claim, each in zip(made.claims, found, strict=True)}
     assert judged["recovered"] == (State.NOTHING_TO_JUDGE, "it changed no answer")
     assert judged["largest"] == (State.NOT_RUN, "no such cell")
@@ -578,7 +569,7 @@ def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatc
     monkeypatch.setattr(Learning, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(Learning, "value", lambda self, found, of, cells, metric, seed: len(of) + 0.1 * seed * len(of))
     monkeypatch.setattr(Learning, "on_resamples", lambda self, *_: None)
-    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
     assert len(found) == len(made.claims)
     assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
 
@@ -592,7 +583,7 @@ def test_a_verdict_within_prompt_variance_is_told_with_it(tmp_path, monkeypatch,
     monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: values.get(of, (0, 0, 0))[_[2]])
     monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
     monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
-    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
     told = of_metric("recovered", made, found)
     assert (told.agrees, told.these_prompts) == (True, not stands)
     assert ("these prompts" in told.words) is not stands
@@ -607,7 +598,7 @@ def test_trials_alike_in_every_seed_are_known_to_one(tmp_path, monkeypatch):
     monkeypatch.setattr(NeedleScores, "seeds", lambda self, found: [0, 1, 2])
     monkeypatch.setattr(NeedleScores, "value", lambda self, found, of, cells, metric, seed: 1.0)
     monkeypatch.setattr(NeedleScores, "on_resamples", lambda self, found, of, cells, metric, seed: None)
-    found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
     told = of_metric("found", made, found)
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
 
@@ -622,7 +613,7 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
 
     def judged(*seeds, preset="nano"):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: list(seeds))
-        found = judge.findings(Finished(made, Store(tmp_path), preset), found=object())
+        found = judge.findings(AnalysisSides(made, Store(tmp_path), preset, measured=object()))
         return next(each for claim, each in zip(made.claims, found, strict=True) if claim.suggested_by)
 
     monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: drawn[_[2]] if of == "softmax" else 0.4)
@@ -655,7 +646,7 @@ def test_seeds_without_the_event_are_passed_over_if_few(monkeypatch, tmp_path):
 
     def judged(seeds):
         monkeypatch.setattr(Saturation, "seeds", lambda self, found: seeds)
-        found = judge.findings(Finished(made, Store(tmp_path), "nano"), found=object())
+        found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
         return of_metric("recovered", made, found)
 
     monkeypatch.setattr(Saturation, "value", value)

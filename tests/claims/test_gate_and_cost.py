@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.base.grid import Grid
-from icl_lab.claims import cost, experiment, judge, quantities
-from icl_lab.claims.finished import Finished, unlearned, unlearned_counts
+from icl_lab.claims import cost, experiment, judge
 from icl_lab.claims.schema import Claim, Quantity
+from icl_lab.claims.sides import AnalysisSides, Sides, Value, sides_of
 from icl_lab.comparison.statistics import evaluation, resampled
-from icl_lab.comparison.verdict import Direction, State
+from icl_lab.comparison.verdict import State
 from icl_lab.pipeline import sweep
 from icl_lab.runs import estimate
 from icl_lab.runs.store import Store
@@ -23,19 +23,42 @@ from tests.claims.test_experiments import SMALL
 def finished(tmp_path, monkeypatch):
     """The small experiment; ``errors`` says what its variants err in training conditions, beside a reference of 2."""
     (tmp_path / "small.toml").write_text(SMALL)
-    made = Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
+    made = Sides(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
     made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
 
-    def errors_in_distribution(of, seed):
+    def errors_in_training_conditions(of, seed):
         return {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0}
 
-    monkeypatch.setattr(made, "errors_in_distribution", errors_in_distribution)
+    monkeypatch.setattr(made, "errors_in_training_conditions", errors_in_training_conditions)
     return made
 
 
 def claim(left, right, sigma, **fields):
     sides = (Quantity(of, {"sigma_f": [sigma]}) for of in (left, right))
     return Claim(statement="s", where="w", left=next(sides), is_="below", right=next(sides), **fields)
+
+
+def table_of(sides, claim, seeds):
+    """The trainings of both sides, without their values."""
+    both = (claim.left, claim.right)
+    return {seed: tuple(Value(training=sides._training(side.of, seed)) for side in both) for seed in seeds}
+
+
+def unlearned(sides, claim, seeds):
+    sides._trainings.clear()
+    return judge._unlearned(sides, claim, table_of(sides, claim, seeds))
+
+
+def unlearned_counts(sides, claim, seeds):
+    sides._trainings.clear()
+    return judge._unlearned_counts(sides, claim, table_of(sides, claim, seeds))
+
+
+def measure(monkeypatch, sides, value):
+    """Let sides have these values in three seeds, by the side and the seed."""
+    monkeypatch.setattr(sides, "seeds_of_both", lambda claim: {0, 1, 2})
+    monkeypatch.setattr(sides, "_measurement", lambda claim, side, cells, seed: Value(value(side, seed)))
+    monkeypatch.setattr(sides, "step", lambda claim, table: 0.0)
 
 
 def test_models_near_a_trivial_answer_are_not_judged_far_out(finished):
@@ -54,27 +77,6 @@ def test_unlearned_seeds_are_counted_with_the_verdict(finished):
     assert unlearned_counts(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
     finished.errors["softmax"][1] = math.nan
     assert unlearned_counts(finished, claim("softmax", "softmax", 1.0), [0, 1]) == told + "1 of 2 of softmax"
-
-
-def test_a_look_asks_what_its_own_seeds_have_learned(finished, monkeypatch):
-    """Of the first three the median has learned, of all five it has not; seed 3 is no seed of both sides."""
-    finished.errors["softmax"] += [0.1, 1.9, 1.9]
-    errors = {2: 9.0, 0: 10.0, 1: 11.0, 4: 10.0, 5: 10.0}
-    source = quantities.Evidence(
-        read=lambda side, metric, seed: math.log(errors[seed] if side.cells["sigma_f"] == [10.0] else 40.0),
-        seeds=[*errors],
-        scale="log-ratio",
-    )
-    monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
-    about = claim("softmax", "softmax", 10.0)
-    about.right.cells["sigma_f"] = [40.0]
-    finished.experiment = replace(finished.experiment, claims=[about])
-    monkeypatch.setattr(judge, "_no_better", lambda *_: "")
-    found = judge.findings(finished)[0]
-    assert (found.state, found.seeds) == (State.NOT_LEARNED, (2, 0, 1, 4, 5))
-    source.seeds[:] = source.seeds[:3]
-    found = judge.findings(finished)[0]
-    assert (found.direction, found.seeds) == (Direction.BELOW, (2, 0, 1))
 
 
 def grid_of(cells):
@@ -97,10 +99,7 @@ def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, softm
     """The answer 0 errs 60 in the cells of the claim; a side that errs as much does no better."""
     values = {"softmax": softmax, "wide": wide}
     finished.errors["wide"] = [0.1] * 3
-    source = quantities.Evidence(
-        read=lambda side, metric, seed: math.log(values[side.of] + 0.01 * seed), seeds=[0, 1, 2], scale="log-ratio"
-    )
-    monkeypatch.setattr(quantities, "from_grids", lambda made, claim, led: source)
+    measure(monkeypatch, finished, lambda side, seed: math.log(values[side.of] + 0.01 * seed))
     grid = grid_of({("reference:zero", 10.0): 60.0})
     monkeypatch.setattr(type(finished), "measured", lambda self, of, seed: (grid, None))
     finished.experiment = replace(finished.experiment, claims=[claim("wide", "softmax", 10.0)])
@@ -113,23 +112,21 @@ def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, softm
 )
 def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigram, reason):
     made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")
-    finished = Finished(made, Store(tmp_path), "lite")
+    sides = AnalysisSides(made, Store(tmp_path), "lite", measured=object())
     values = {"lssa": 5.5, "softmax": 6.0, "reference:unigram": unigram}
-    source = quantities.Evidence(
-        read=lambda side, metric, seed: values[side.of] + 0.01 * seed * (side.of == "lssa"),
-        seeds=[0, 1, 2],
-        scale="difference",
-    )
-    monkeypatch.setattr(quantities, "source", lambda *_: source)
-    found = judge.findings(finished, found=object())
+    measure(monkeypatch, sides, lambda side, seed: values.get(side.of, 5.0) + 0.01 * seed * (side.of == "lssa"))
+    monkeypatch.setattr(sides, "_value", lambda claim, side, of, cells, seed: values.get(of, 9.0))
+    found = judge.findings(sides)
     told = next(f for c, f in zip(made.claims, found, strict=True) if {c.left.of, c.right.of} == {"lssa", "softmax"})
     assert (told.state, told.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
     """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
-    plain = finished.errors_in_distribution
-    monkeypatch.setattr(finished, "errors_in_distribution", lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
+    plain = finished.errors_in_training_conditions
+    monkeypatch.setattr(
+        finished, "errors_in_training_conditions", lambda of, seed: {**plain(of, seed), "reference:best": 1.5}
+    )
     finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
     assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
     assert unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
@@ -143,22 +140,24 @@ def test_training_conditions_are_judged_always(finished):
 def test_needle_heads_are_judged_only_of_models_that_find(monkeypatch, tmp_path):
     """Prompts are eight training lengths long though no cell says so; at the length of training all are judged."""
     files = Path(__file__).parents[2] / "experiments"
-    made = Finished(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
+    made = sides_of(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
     errors = {"softmax": 0.0, "ssmax": 0.9}
-    monkeypatch.setattr(made, "errors_in_distribution", lambda of, seed: {of: errors[of], "reference:chance": 0.9})
+    monkeypatch.setattr(
+        made, "errors_in_training_conditions", lambda of, seed: {of: errors[of], "reference:chance": 0.9}
+    )
     (about,) = made.experiment.claims
     assert unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
     errors["ssmax"] = 0.1
     assert unlearned(made, about, [0, 1, 2]) == ""
     errors["ssmax"] = 0.9
     within = made.specs["softmax"].train.longest
-    made.experiment = replace(made.experiment, options={"length": within})
+    made.analysis = replace(made.experiment, options={"length": within}).question()
     assert unlearned(made, about, [0, 1, 2]) == ""
 
 
 def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     monkeypatch.undo()
-    assert finished.errors_in_distribution("softmax", 0) == {}
+    assert finished.errors_in_training_conditions("softmax", 0) == {}
     far = claim("softmax", "reference:zero", 10.0)
     assert unlearned(finished, far, [0, 1, 2]) == ""
     told = "not known whether 'softmax' learned the task: not tested"
@@ -181,7 +180,7 @@ def test_without_trivial_answers_learning_is_not_asked(finished, monkeypatch):
 
 def test_normalizers_without_a_model_have_nothing_to_learn(tmp_path):
     files = Path(__file__).parents[2] / "experiments"
-    made = Finished(experiment.load("theory", files), Store(tmp_path), "lite")
+    made = sides_of(experiment.load("theory", files), Store(tmp_path), "lite")
     assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
@@ -191,7 +190,7 @@ def test_without_training_conditions_nothing_is_learned(finished, monkeypatch, t
     finished.specs["softmax"] = shifted = tiny("linear", "softmax", "train.shift.sigma_x=3", "test.axes.sigma_x=1,10")
     finished.store = lab.store
     sweep(shifted, 0, lab)
-    assert finished.errors_in_distribution("softmax", 0) == {}
+    assert finished.errors_in_training_conditions("softmax", 0) == {}
     far = claim("softmax", "softmax", 10.0)
     assert unlearned(finished, far, [0]) == ""
     told = "not known whether 'softmax' learned the task: trained at sigma_x=3, tested at 1, 10"
@@ -207,10 +206,10 @@ def test_learning_is_asked_with_the_trained_positions(finished, monkeypatch, tin
     finished.store = lab.store
     cell = {"attn": "softmax", "metric": "mse-code", "sigma_x": 1, "sigma_f": 1, "length": 12}
     far = sweep(raised, 0, lab).at(**cell)
-    assert finished.errors_in_distribution("softmax", 0)["softmax"] == far  # all that is known
+    assert finished.errors_in_training_conditions("softmax", 0)["softmax"] == far  # all that is known
     near = sweep(plain, 0, lab).at(**cell)
     assert near != far
-    assert finished.errors_in_distribution("softmax", 0)["softmax"] == near
+    assert finished.errors_in_training_conditions("softmax", 0)["softmax"] == near
 
 
 @pytest.fixture
@@ -243,29 +242,29 @@ def test_untrained_work_is_estimated_at_the_pace_of_its_scale(finished, monkeypa
     monkeypatch.setattr(cost, "of_run", lambda store, spec: {"softmax": 10.0, "ssa": math.nan}[spec.attn])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: {"softmax": 5.0, "ssa": 20.0}[spec.attn])
     assert math.isnan(of_a_seed(finished, "softmax", "wide"))
-    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 3.0)
+    monkeypatch.setattr(cost.Costs, "_pace", lambda self, task: 3.0)
     assert of_a_seed(finished, "softmax", "wide") == 10 + 20 * 3
 
 
 def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
     asked = []
     monkeypatch.setattr(cost, "of_run", lambda store, spec: asked.append(spec.attn) or math.nan)
-    monkeypatch.setattr(cost, "pace", lambda store, preset, task: asked.append("pace") or 1.0)
+    monkeypatch.setattr(cost.Costs, "_pace", lambda self, task: asked.append("pace") or 1.0)
     costs = cost.Costs(finished.store, "smoke")
     for _ in range(2):
         assert costs.seed(finished, claim("softmax", "wide", 10.0)) > 0
-    assert asked == ["softmax", "pace", "ssa"]
+    assert asked == ["softmax", "pace", "ssa", "pace"]
 
 
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
     store = Store(tmp_path)
     monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: 2.0)
-    assert math.isnan(cost.pace(store, "smoke", "linear"))
+    assert math.isnan(cost.Costs(store, "smoke")._pace("linear"))
     for seed in range(4):
         store.run(tiny("linear"), seed).begin()
-    assert cost.pace(store, "smoke", "linear") == 4
-    assert math.isnan(cost.pace(store, "nano", "linear"))
+    assert cost.Costs(store, "smoke")._pace("linear") == 4
+    assert math.isnan(cost.Costs(store, "nano")._pace("linear"))
 
 
 def test_the_pace_of_a_task_looks_at_no_other_task(tiny, tmp_path, monkeypatch):
@@ -273,7 +272,7 @@ def test_the_pace_of_a_task_looks_at_no_other_task(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "_taken", lambda run, spec: read.append(spec.task) or 6.0)
     for task in ("linear", "every"):
         store.run(tiny(task), 0).begin()
-    cost.pace(store, "smoke", "linear")
+    cost.Costs(store, "smoke")._pace("linear")
     assert read == ["linear"]
 
 
@@ -296,20 +295,20 @@ def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
 
 def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
-    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 0.5)
+    monkeypatch.setattr(cost.Costs, "_pace", lambda self, task: 0.5)
     monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     assert of_a_seed(finished, "softmax", "softmax") == 10 + 2
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
-    finished.specs["wide"] = finished.specs["softmax"]
     plain, wide = finished.experiment.variants
-    finished.experiment = replace(finished.experiment, variants=[plain, replace(wide, attn="softmax", swap="ssa")])
-    assert of_a_seed(finished, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
+    swapped = replace(plain, name="wide", swap="ssa")
+    made = Sides(replace(finished.experiment, variants=[plain, swapped]), finished.store, "smoke")
+    assert of_a_seed(made, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
 
 
 def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
     """It reads no grid: whether they have learned is known from there alone."""
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
-    monkeypatch.setattr(cost, "pace", lambda store, preset, task: 0.5)
+    monkeypatch.setattr(cost.Costs, "_pace", lambda self, task: 0.5)
     monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     finished.experiment = replace(finished.experiment, analysis="deviant", options={})
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
@@ -323,69 +322,54 @@ def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
 
 
 class Told:
-    """An analysis that found these rates, by side and seed, and on resampled prompts, where that is ``kept``."""
+    """An analysis of rates that asks ``count`` prompts."""
 
-    def __init__(self, rates, kept=()):
-        self.rates, self.kept = rates, kept or {}
+    def __init__(self, count):
+        self.count = count
 
-    def seeds(self, found):
-        return [0, 1, 2]
-
-    def value(self, found, of, cells, metric, seed):
-        return self.rates[of][seed]
-
-    def on_resamples(self, found, of, cells, metric, seed):
-        return self.kept.get((of, seed))
-
-    def prompts_error(self, found, of, cells, metric, seed):
-        return {"a": (0.1, 0.3, 0.5), "b": (0.2, 0.2, math.nan)}[of][seed]
+    def asks(self, spec):
+        return [(self.count, 1)] if self.count else []
 
 
 @pytest.mark.parametrize(
-    ("left", "scale", "step"),
+    ("left", "prompts", "step"),
     [
-        ([1.0, 1.0, 1.0], "difference", 4 / 512),  # a quarter of the prompts, one of these
-        ([1.0, 1.0, 0.9], "difference", 0.0),  # the seeds tell their own deviation
-        ([1.0, 1.0, 1.0], "log-ratio", 0.0),
+        ([1.0, 1.0, 1.0], 512, 4 / 512),  # a quarter of the prompts, one of these
+        ([1.0, 1.0, 0.9], 512, 0.0),  # the seeds tell their own deviation
+        ([1.0, 1.0, 1.0], 0, 0.0),  # no prompts, no rates
     ],
 )
-def test_rates_alike_in_every_seed_are_known_to_a_prompt(left, scale, step):
-    claim = Claim(statement="s", where="w", left=Quantity("a"), is_="above", right=Quantity("b"))
-    told = Told({"a": left, "b": [0.0, 0.0, 0.0]})
-    assert quantities.from_analysis(told, object(), claim, scale, 512).resolution == step
-    assert quantities.from_analysis(told, None, claim, scale, 512).resolution in (0.0, step)
-    assert quantities.from_analysis(told, object(), claim, scale, 0).resolution == 0.0  # no prompts, no rates
+def test_rates_alike_in_every_seed_are_known_to_a_prompt(left, prompts, step):
+    sides = AnalysisSides.__new__(AnalysisSides)
+    sides.analysis, sides.spec = Told(prompts), lambda of: None
+    table = {n: (Value(value), Value(0.0)) for n, value in enumerate(left)}
+    assert sides.step(claim("a", "b", 1.0), table) == step
 
 
 @pytest.mark.parametrize("scale", ["difference", "log-ratio"])
-def test_analyses_depend_on_their_prompts_as_grids_do(scale):
-    """Where they can be resampled, the noise is that of a paired bootstrap over the prompts."""
-    claim = Claim(statement="s", where="w", left=Quantity("a"), is_="below", right=Quantity("b"))
+def test_the_error_over_prompts_is_that_of_a_paired_bootstrap(scale):
+    """Where single prompts are kept; else it is at most that of both sides together."""
     parts = np.random.default_rng(0).exponential(size=(2, 3, 40))
     means = resampled(parts, seed=0)
     drawn = np.log(means) if scale == "log-ratio" else means
-    kept = {(of, seed): drawn[:, side, seed] for side, of in enumerate("ab") for seed in range(3)}
-    told = Told({of: parts[side].mean(1) for side, of in enumerate("ab")}, kept)
+    kept = [[drawn[:, side, seed] for side in range(2)] for seed in range(3)]
 
-    def noise(seeds):
-        return quantities.from_analysis(told, object(), claim, scale, 40).noise(seeds)
+    def noise(count):
+        rows = [tuple(Value(resamples=drawn) for drawn in both) for both in kept]
+        return judge._noise(dict(enumerate(rows)), scale, count)
 
-    for seeds in (2, 3):
-        by_hand = evaluation((drawn[:, 0, :seeds] - drawn[:, 1, :seeds]).mean(axis=1), scale)
+    for count in (2, 3):
+        by_hand = evaluation((drawn[:, 0, :count] - drawn[:, 1, :count]).mean(axis=1), scale)
         ends = by_hand.effect, by_hand.low, by_hand.high
-        assert (noise(seeds).effect, noise(seeds).low, noise(seeds).high) == pytest.approx(ends)
+        assert (noise(count).effect, noise(count).low, noise(count).high) == pytest.approx(ends)
     of_two = noise(2)
-    del kept["b", 2]  # of a seed from before they were kept
+    kept[2][1] = None  # of a seed from before they were kept
     assert noise(3) == of_two
-    kept["b", 2] = drawn[:, 1, 2]
-    del kept["a", 0], kept["b", 1]
+    kept[2][1], kept[0][0], kept[1][1] = drawn[:, 1, 2], None, None
     assert noise(1) == noise(2) == noise(3)  # a later seed tells it where the look has none that does
     assert noise(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
-    led = quantities.from_analysis(told, object(), claim, scale, 40, left_out=[2])  # and one that led to the claim
-    assert (led.seeds, led.left_out) == ([0, 1], [2])
-    assert led.noise(2) == noise(3)
-    kept.clear()
+    kept[:] = [[None, None]] * 3
     assert noise(3) is None
-    most = quantities.from_analysis(told, object(), claim, scale, 40).bound
-    assert most(2).high == -most(2).low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
-    assert most(3) is None  # of the third seed one side is not told
+    most = judge._bound([0.1 + 0.2, 0.3 + 0.2, math.nan], scale, 2)
+    assert most.high == -most.low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
+    assert judge._bound([0.3, 0.5, math.nan], scale, 3) is None  # of the third seed one side is not told

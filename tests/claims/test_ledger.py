@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from icl_lab.claims import experiment, judge, ledger
+from icl_lab.claims import experiment, ledger
 from icl_lab.claims.ledger import Finding
-from icl_lab.claims.quantities import Evidence
 from icl_lab.claims.schema import Claim, Quantity
 from icl_lab.comparison.verdict import Direction, State
+from tests.claims import given
 
 FILES = Path(__file__).parents[2] / "experiments"
 PRINTED = math.log(0.064)
@@ -27,8 +27,7 @@ def claim(statement="s"):
 
 
 def found(*left, statement="s", printed=math.nan, preset="lite", **fields):
-    evidence = Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio")
-    judged = judge.judged(claim(statement), evidence, printed, 0.1)
+    judged = given.judged(claim(statement), left, [1.0] * len(left), printed=printed, hours=0.1)
     return replace(judged, experiment="one", preset=preset, **fields)
 
 
@@ -165,8 +164,7 @@ def test_verdicts_are_counted_in_words():
 def test_lines_for_the_terminal():
     made = experiment.load("ssa-table1", FILES)
     first = made.claims[0]
-    evidence = Evidence(seeds=range(3), left=WIDE, right=[1.0] * 3, scale="log-ratio")
-    finding = replace(judge.judged(first, evidence, PRINTED, 0.1), preset="lite")
+    finding = given.judged(first, WIDE, [1.0] * 3, printed=PRINTED, hours=0.1)
     title, statement, told, outlook = ledger.lines(made, [finding])
     assert title == made.title
     assert statement == f"  {first.statement} ({first.where})"

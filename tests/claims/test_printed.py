@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue
 from icl_lab.claims import experiment, judge, printed, registration
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import PrintedEffect, Quantity
+from icl_lab.claims.sides import Training, Value, first_end
 from icl_lab.comparison.verdict import State
 from icl_lab.runs.evidence.archive import Archive
-from icl_lab.runs.store import Store
+from tests.claims.given import BEFORE, NOW, GivenSides, claim
 
 FILES = Path(__file__).parents[2] / "experiments"
 
@@ -62,11 +62,6 @@ def test_a_claim_may_name_its_printed_effect(table1):
             PrintedEffect(source="s", **wrong)
 
 
-def trained(env):
-    """A training that says this of its environment."""
-    return SimpleNamespace(key="a/b/nano-01234567/seed-0", env=lambda: env)
-
-
 def test_a_repeated_training_counts_from_the_first_time(table1, tmp_path, monkeypatch):
     """The evidence holds the run twice, the second in place of the first."""
     archive = Archive(tmp_path / "evidence")
@@ -78,40 +73,37 @@ def test_a_repeated_training_counts_from_the_first_time(table1, tmp_path, monkey
     run = archive.run(key)
     assert [json.loads(env)["finished"][:7] for env in run.versions("env.json")] == ["2026-02", "2026-04"]
     assert list(run.versions("grid.csv")) == []
-    again = SimpleNamespace(key=key, env=lambda: json.loads(run.find("env.json")))
-    first = table1.claims[0]
-    made = replace(table1, registered={registration.digest(first): datetime(2026, 3, 1, tzinfo=UTC)})
-    for store, early in ((Store(tmp_path, archive), [0]), (Store(tmp_path), [])):
-        finished = Finished(made, store, "nano")
-        monkeypatch.setattr(finished, "_trainings", lambda claim, seed: [again])
-        assert finished.before_registration(first, [0]) == early
+    env = json.loads(run.find("env.json"))
+    for copy, month in ((run, 2), (None, 4)):
+        assert first_end(SimpleNamespace(copy=copy), env) == datetime(2026, month, 1, tzinfo=UTC)
+    assert first_end(SimpleNamespace(copy=None), {"finished": "2026-03-02"}) == datetime(2026, 3, 2, tzinfo=UTC)
+    assert first_end(SimpleNamespace(copy=None), {}) is None
 
 
-def test_seeds_finished_before_a_claim_was_registered_are_known(table1, tmp_path, monkeypatch):
-    """Both sides must have been there: seed 1 of SSA came after."""
-    first = table1.claims[0]
-    since = datetime(2026, 3, 1, tzinfo=UTC)
-    made = replace(table1, registered={registration.digest(first): since})
-    finished = Finished(made, Store(tmp_path), "nano")
-    ends = {0: ("2026-02-01T00:00:00+00:00", "2026-02-02"), 1: ("2026-02-01", "2026-03-02T00:00:00+00:00"), 2: ("", "")}
-    monkeypatch.setattr(
-        finished, "_trainings", lambda claim, seed: [trained({"finished": time} if time else {}) for time in ends[seed]]
-    )
-    assert finished.before_registration(first, [0, 1, 2]) == [0]
-    assert finished.before_registration(made.claims[1], [0, 1, 2]) == []  # not registered
+@pytest.mark.parametrize(
+    ("seeds", "left_out", "exploratory"), [([0, 1, 2, 3, 4], [0], False), ([0, 1, 2], [], True), ([1, 2], [], False)]
+)
+def test_three_seeds_after_its_registration_judge_a_claim_alone(seeds, left_out, exploratory):
+    """Both sides of seed 0 were there before, one of seed 1; with less than three others all count: exploratory."""
+    ends = [(BEFORE, BEFORE), (BEFORE, NOW), (None, None), (NOW, NOW), (NOW, NOW)]
+    sides = GivenSides([1.0] * len(seeds), [2.0] * len(seeds), ends=[ends[seed] for seed in seeds], models=True,
+                       seeds_of_table=seeds)  # fmt: skip
+    about = claim()
+    sides.experiment.registered = {registration.digest(about): datetime(2026, 6, 1, tzinfo=UTC)}
+    assert judge._left_out(sides, about, sides.table(about)) == (left_out, exploratory)
+    sides.experiment.registered = {}
+    assert judge._left_out(sides, about, sides.table(about)) == ([], False)
 
 
-def test_blocks_are_commit_and_machine_of_both_sides(table1, tmp_path, monkeypatch):
-    finished = Finished(table1, Store(tmp_path), "nano")
-    envs = {0: ("a", "x"), 1: ("a", "y"), 2: ("b", "x")}
-    monkeypatch.setattr(
-        finished,
-        "_trainings",
-        lambda claim, seed: [trained(dict(zip(("commit", "machine"), envs[seed], strict=True)))] * 2,
-    )
-    assert finished.blocks(table1.claims[0], [0, 1, 2, 0]) == [0, 1, 2, 0]
-    envs[2] = ("b", "")
-    assert finished.blocks(table1.claims[0], [0, 1, 2]) == []  # one does not say
+def test_blocks_are_commit_and_machine_of_both_sides():
+    def blocks(*origins):
+        rows = [tuple(Value(training=Training(origin=origin)) for origin in both) for both in origins]
+        return judge._blocks(dict(enumerate(rows)))
+
+    a, b, c, unknown = ("a", "x"), ("a", "y"), ("b", "x"), ("b", "")
+    assert blocks((a, a), (a, b), (c, a), (a, b), (a, None)) == [0, 1, 2, 1, 3]
+    assert blocks((a, a), (a, unknown)) == []
+    assert blocks((a, a), (None, None)) == []
 
 
 def test_a_printed_difference_is_a_plain_number(table1):
@@ -131,18 +123,3 @@ def test_a_printed_difference_is_a_plain_number(table1):
     assert found != 0
     words = Finding(claim="c", relation="below", state=State.JUDGED, printed=0.05, scale="difference").printed_words
     assert words == "0.05"
-
-
-@pytest.mark.parametrize(
-    ("early", "seeds", "exploratory"), [([0, 1], [2, 3, 4], False), ([0, 1, 2], [0, 1, 2, 3, 4], True)]
-)
-def test_three_seeds_after_its_registration_judge_a_claim_alone(monkeypatch, early, seeds, exploratory):
-    """Of five: with three new ones the old ones are left out; with two all count, and it is exploratory."""
-    monkeypatch.setattr(
-        judge.quantities,
-        "source",
-        lambda finished, claim, answers, left_out: SimpleNamespace(seeds=[s for s in range(5) if s not in left_out]),
-    )
-    finished = SimpleNamespace(preset="nano", before_registration=lambda claim, seeds: early)
-    evidence, found = judge._evidence(finished, SimpleNamespace(suggested_by={}), None)
-    assert (evidence.seeds, found) == (seeds, exploratory)

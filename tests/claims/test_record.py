@@ -12,7 +12,7 @@ from icl_lab.base.errors import RunFailed
 from icl_lab.claims import cost, judge, ledger, record
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.ledger import Finding
-from icl_lab.claims.quantities import claimed
+from icl_lab.claims.sides import claimed
 from icl_lab.comparison import rates
 from icl_lab.comparison.verdict import State
 from icl_lab.runs.evidence.archive import Archive

@@ -10,16 +10,17 @@ from msgspec.structs import replace
 from scipy import stats
 
 from icl_lab.claims import experiment, judge, ledger
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.ledger import Finding
-from icl_lab.claims.quantities import Evidence
 from icl_lab.claims.schema import Claim, Quantity
+from icl_lab.claims.sides import Sides
 from icl_lab.comparison import sequential
 from icl_lab.comparison.statistics import paired, unpaired
 from icl_lab.comparison.verdict import Direction, EffectSize, State
 from icl_lab.extras.site.claims import ClaimEntry
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
+from tests.claims import given
+from tests.claims.given import BEFORE, NOW, claim
 
 FILES = Path(__file__).parents[2] / "experiments"
 TABLE1 = experiment.load("ssa-table1", FILES)
@@ -31,14 +32,8 @@ def repository():
     return Store(results, Archive(results / "evidence"))
 
 
-def claim(is_="below", **fields):
-    left, right = Quantity("a", {"sigma_f": [1.0]}), Quantity("b", {"sigma_f": [1.0]})
-    return Claim(statement="s", where="w", left=left, is_=is_, right=right, **fields)
-
-
 def found(left, right, scale="difference", about=None, **fields):
-    evidence = Evidence(seeds=range(len(left)), left=left, right=right, scale=scale, **fields)
-    return judge.judged(about or claim(), evidence)
+    return given.judged(about or claim(), left, right, scale, **fields)
 
 
 def test_a_ledger_without_effects_shows_no_unmarked_direction():
@@ -46,8 +41,11 @@ def test_a_ledger_without_effects_shows_no_unmarked_direction():
     rng, told = np.random.default_rng(3), []
     for number in range(1000):
         left, right = rng.normal(size=(2, int(rng.choice([3, 5, 8])))) * 0.2 + 3
-        apart = {"models": "two models", "later": number % 2 == 0}
-        told.append(found(left.tolist(), right.tolist(), **apart))
+        told.append(
+            found(
+                left.tolist(), right.tolist(), models=True, ends=[(NOW if number % 2 == 0 else BEFORE,) * 2] * len(left)
+            )
+        )
     directions = [each for each in ledger.rated(told) if each.direction is not Direction.INCONCLUSIVE]
     assert 3 <= len(directions) <= 50
     assert [each for each in directions if not each.may_be_chance] == []
@@ -113,20 +111,15 @@ FIGURE4 = (FILES / "ssa-figure4.toml").read_text()
 def test_learned_positions_beyond_training_are_not_judged(tmp_path, positions, length, ungated, why):
     text = FIGURE4.replace('baseline = "softmax"', f'baseline = "softmax"\nset = ["model.positions={positions}"]')
     (tmp_path / "positions.toml").write_text(text)
-    made = Finished(experiment.load("positions", tmp_path), Store(tmp_path / "results"), "nano")
+    made = Sides(experiment.load("positions", tmp_path), Store(tmp_path / "results"), "nano")
     sides = Quantity("ssa", {"length": [length]}), Quantity("softmax", {"length": [length]})
     about = Claim(statement="s", where="w", left=sides[0], is_="below", right=sides[1], ungated=ungated)
-    assert made.untrained(about) == why
+    assert judge._untrained(made, about) == why
 
 
-def test_such_a_state_takes_the_place_of_the_verdict(monkeypatch, tmp_path):
-    made = Finished(TABLE1, Store(tmp_path), "nano")
-    evidence = Evidence(read=lambda side, metric, seed: 0.3 * (side.of == "ssa") + 0.01 * seed, seeds=[0, 1, 2],
-                        scale="log-ratio")  # fmt: skip
-    monkeypatch.setattr(judge.quantities, "source", lambda *_: evidence)
-    monkeypatch.setattr(judge, "_no_better", lambda *_: "")
-    monkeypatch.setattr(Finished, "untrained", lambda self, about: "why")
-    first = judge.findings(made, found=object())[0]
+def test_such_a_state_takes_the_place_of_the_verdict(monkeypatch):
+    monkeypatch.setattr(judge, "_untrained", lambda *_: "why")
+    first = found([0.01, 0.02, 0.03], [1.0, 1.1, 1.2], "log-ratio")
     assert (first.state, first.note, first.direction, first.agrees) == (
         State.UNTRAINED, "why", Direction.INCONCLUSIVE, None,
     )  # fmt: skip
@@ -208,7 +201,8 @@ def test_correlation_of_sides_is_pooled_over_claims():
 )  # fmt: skip
 def test_seeds_trained_since_the_choice_are_judged_by_it(models, later, pairing, other):
     left, right = [0.5, 0.6, 0.8, 0.7, 0.65], [0.3, 0.5, 0.4, 0.6, 0.45]
-    told = found(left, right, models=models, later=later)
+    kind = {"models": bool(models), "same": models == "one model", "ends": [(NOW if later else BEFORE,) * 2] * 5}
+    told = found(left, right, **kind)
     both = {each: (paired if each == "paired" else unpaired)(right, left, "difference").interval(0.99) for each in
             ("paired", "unpaired")}  # fmt: skip
     assert told.pairing == pairing
@@ -231,7 +225,7 @@ def test_learning_rates_stand_beside_the_verdict(tmp_path, monkeypatch, rates, f
     text = (FILES / "ssa-table1.toml").read_text().replace('[[variants]]\nname = "ssa"\nattn = "ssa"', variant)
     (tmp_path / "rates.toml").write_text(f'rates = "{rates}"\n{text}')
     monkeypatch.setattr("icl_lab.comparison.rates.own", lambda specs, store: specs)
-    made = Finished(experiment.load("rates", tmp_path), Store(tmp_path / "results"), "nano")
+    made = Sides(experiment.load("rates", tmp_path), Store(tmp_path / "results"), "nano")
     assert judge._rates(made, made.experiment.claims[0]) == said
     shown = Finding(claim="s", relation="below", state=State.JUDGED, effect=0.1, seeds=(0, 1, 2), rates=said)
     assert ledger.RATES[said] in shown.words

@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from icl_lab.base.errors import Stopped
-from icl_lab.claims import experiment, judge, quantities
-from icl_lab.claims.finished import Finished
+from icl_lab.claims import experiment
 from icl_lab.claims.ledger import Finding
-from icl_lab.claims.quantities import Evidence
 from icl_lab.claims.schema import Variant
+from icl_lab.claims.sides import AnalysisSides, Sides
 from icl_lab.cli import until_decided
 from icl_lab.comparison.verdict import State
 from icl_lab.execute.experiment import next_step
 from icl_lab.runs.store import Store
 from icl_lab.training import loop
+from tests.claims import given
 from tests.claims.test_experiments import SMALL
 from tests.cli.test_report import ANALYSED
 
@@ -28,16 +28,16 @@ pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
 @pytest.fixture
-def finished(tmp_path):
+def sides(tmp_path):
     """The small experiment, of which nothing has been run."""
     (tmp_path / "small.toml").write_text(SMALL)
-    return Finished(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
+    return Sides(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
 
 
 def found(claim, *differences):
     """What a claim has come to: log ratios of its sides, one a training seed."""
     left = [math.exp(value) for value in differences]
-    return judge.judged(claim, Evidence(seeds=range(len(left)), left=left, right=[1.0] * len(left), scale="log-ratio"))
+    return given.judged(claim, left, [1.0] * len(left))
 
 
 def closed(claim, state=State.NOT_RUN, **fields):
@@ -45,24 +45,24 @@ def closed(claim, state=State.NOT_RUN, **fields):
     return Finding(claim=claim.statement, relation=claim.is_, state=state, **fields)
 
 
-def test_claims_without_seeds_are_brought_to_their_first_look(finished):
-    rise, better, _ = finished.experiment.claims
-    step = next_step(finished, [closed(rise), closed(better)])
+def test_claims_without_seeds_are_brought_to_their_first_look(sides):
+    rise, better, _ = sides.experiment.claims
+    step = next_step(sides, [closed(rise), closed(better)])
     assert (step.seeds, step.claims) == (3, (rise.statement, better.statement))
     assert step.variants == ("softmax", "wide")
-    assert next_step(finished, [closed(rise)]).variants == ("softmax",)
+    assert next_step(sides, [closed(rise)]).variants == ("softmax",)
 
 
-def test_claims_with_the_fewest_seeds_come_first(finished):
-    rise, better, _ = finished.experiment.claims
+def test_claims_with_the_fewest_seeds_come_first(sides):
+    rise, better, _ = sides.experiment.claims
     ahead = found(rise, 0.0, 0.5, 1.0)  # 16 seeds would decide it
-    assert next_step(finished, [ahead]).seeds == 5
-    step = next_step(finished, [ahead, closed(better)])
+    assert next_step(sides, [ahead]).seeds == 5
+    step = next_step(sides, [ahead, closed(better)])
     assert (step.seeds, step.claims) == (3, (better.statement,))
 
 
-def test_decided_and_hopeless_claims_take_no_seed(finished):
-    rise, _, missing = finished.experiment.claims
+def test_decided_and_hopeless_claims_take_no_seed(sides):
+    rise, _, missing = sides.experiment.claims
     decided = found(rise, 1.0, 1.01, 0.99)
     assert decided.agrees is True
     hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
@@ -73,52 +73,50 @@ def test_decided_and_hopeless_claims_take_no_seed(finished):
         closed(missing, note="no cell"),
         closed(rise, State.NOT_LEARNED),
     ]
-    assert next_step(finished, over) is None
+    assert next_step(sides, over) is None
 
 
-def test_after_the_last_look_the_plan_ends(finished):
-    rise = finished.experiment.claims[0]
+def test_after_the_last_look_the_plan_ends(sides):
+    rise = sides.experiment.claims[0]
     for seeds, step in ((48, 64), (64, None)):
         unsure = replace(found(rise, 0.0, 0.5, 1.0), seeds=tuple(range(seeds)), chance=1.0)
-        told = next_step(finished, [unsure])
+        told = next_step(sides, [unsure])
         assert step == (told and told.seeds)
 
 
-def test_three_seeds_that_would_never_decide_leave_a_chance(finished):
+def test_three_seeds_that_would_never_decide_leave_a_chance(sides):
     """Effect and deviation of so few may be others: the claim is asked again."""
-    unsure = found(finished.experiment.claims[0], 0.11, 5.0, -4.7)
+    unsure = found(sides.experiment.claims[0], 0.11, 5.0, -4.7)
     assert unsure.outlook == "probably more than 64 seeds"
-    assert next_step(finished, [unsure]).seeds == 5
+    assert next_step(sides, [unsure]).seeds == 5
 
 
-def test_seeds_that_suggested_a_claim_do_not_count_for_it(finished, monkeypatch):
+def test_seeds_that_suggested_a_claim_do_not_count_for_it(sides):
     """Five seeds of which two led to it are a first look; the next, at five, needs seven."""
-    rise = finished.experiment.claims[0]
+    rise = sides.experiment.claims[0]
     unsure = replace(found(rise, 0.11, 5.0, -4.7), left_out=(0, 3))
-    assert next_step(finished, [unsure]).seeds == 7
-    assert next_step(finished, [closed(rise, left_out=(0, 3))]).seeds == 5
-    assert next_step(finished, [replace(found(rise, 0.1, 0.6, 1.1), skipped=(1,))]).seeds == 6
-    monkeypatch.setattr(Finished, "seeds", lambda self, of: {0, 1, 2, 3})
-    read = quantities.from_grids(finished, rise, [0, 3, 9])
-    assert (read.seeds, read.left_out) == ([1, 2], [0, 3])
+    assert next_step(sides, [unsure]).seeds == 7
+    assert next_step(sides, [closed(rise, left_out=(0, 3))]).seeds == 5
+    assert next_step(sides, [replace(found(rise, 0.1, 0.6, 1.1), skipped=(1,))]).seeds == 6
 
 
-def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(finished):
+def test_an_analysis_is_asked_of_what_its_open_claims_hang_on(sides):
     """The baseline is asked always: references stand beside it. Claims about something else hang on all variants."""
-    rise, better, _ = finished.experiment.claims
-    made = replace(finished.experiment, analysis="saturation", variants=[*finished.experiment.variants, THIRD])
-    finished.experiment = made
-    finished.specs["third"] = made.spec(THIRD, "smoke")
-    assert finished.variants_for([rise]) == ["softmax"]
-    assert finished.variants_for([better]) == ["softmax", "wide"]
+    rise, better, _ = sides.experiment.claims
+    three = [*sides.experiment.variants, THIRD]
+
+    def asked(*claims, baseline="softmax"):
+        made = replace(sides.experiment, analysis="saturation", variants=three, baseline=baseline)
+        return AnalysisSides(made, sides.store, "smoke").variants_for(claims)
+
+    assert asked(rise) == ["softmax"]
+    assert asked(better) == ["softmax", "wide"]
     third = replace(rise, left=replace(rise.left, of="third"), right=replace(rise.right, of="third"))
-    assert finished.variants_for([third]) == ["softmax", "third"]
-    finished.experiment = replace(made, baseline="wide")
-    assert finished.variants_for([third]) == ["softmax", "wide", "third"]  # the first, too, beside which references are
-    finished.experiment = made
-    assert finished.variants_for([replace(rise, left=replace(rise.left, of="log"))]) == ["softmax", "wide", "third"]
-    finished.experiment = replace(made, claims=[third])
-    assert next_step(finished, [closed(third)]).variants == ("softmax", "third")
+    assert asked(third) == ["softmax", "third"]
+    assert asked(third, baseline="wide") == ["softmax", "wide", "third"]  # the first, too, beside which references are
+    assert asked(replace(rise, left=replace(rise.left, of="log"))) == ["softmax", "wide", "third"]
+    made = replace(sides.experiment, analysis="saturation", variants=three, claims=[third])
+    assert next_step(AnalysisSides(made, sides.store, "smoke"), [closed(third)]).variants == ("softmax", "third")
 
 
 @pytest.fixture
@@ -166,7 +164,7 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
             [found(rise, *now) if now else closed(rise), found(better, 0.0, 0.5, 1.0)],
         )
 
-    monkeypatch.setattr(judge, "stored", stored)
+    monkeypatch.setattr("icl_lab.claims.judge.stored", stored)
     commanded = importlib.import_module("icl_lab.execute.experiment")
     monkeypatch.setattr(commanded, "complete", lambda runs, *given, **how: finishes.append(len(runs)) or True)
     code, out, err = ask()

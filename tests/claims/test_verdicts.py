@@ -3,27 +3,22 @@
 import math
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from icl_lab.base.errors import BadValue
-from icl_lab.claims import judge, ledger
+from icl_lab.claims import ledger
 from icl_lab.claims.judge import margin_of
 from icl_lab.claims.ledger import Finding, span
-from icl_lab.claims.quantities import Evidence
-from icl_lab.claims.schema import Claim, Quantity
-from icl_lab.comparison.statistics import Evaluation
+from icl_lab.claims.schema import Claim
 from icl_lab.comparison.verdict import Direction, EffectSize, State
+from tests.claims import given
+from tests.claims.given import claim
 
 
-def claim(is_="below", **fields):
-    quantity = Quantity("a", {"sigma_f": [1.0]})
-    return Claim(statement="s", where="w", left=quantity, is_=is_, right=quantity, **fields)
-
-
-def judged(is_, left, right, scale="log-ratio", printed=math.nan, hours=math.nan, seeds=None, **known):
-    evidence = Evidence(seeds=seeds or range(len(left)), left=left, right=right, scale=scale, **known)
-    return judge.judged(claim(is_), evidence, printed, hours)
+def judged(is_, left, right, scale="log-ratio", **fields):
+    return given.judged(claim(is_), left, right, scale, **fields)
 
 
 def told(found):
@@ -98,17 +93,17 @@ def test_a_margin_is_the_claims_own_and_has_a_reason():
 
 
 def test_what_has_not_learned_is_not_judged_and_says_why():
-    found = judged("below", *CLEAR, unlearned=lambda seeds: "a has not learned")
+    found = judged("below", *CLEAR, shares=[0.1, 0.3, 0.4])
     assert found.state is State.NOT_LEARNED
     assert (found.agrees, found.open) == (None, False)
-    assert found.words.endswith("; a has not learned")
+    assert "; a has not learned its task: in training conditions it errs 0.3 times as much" in found.words
 
 
 def test_the_last_looks_seeds_must_have_learned():
     left = [1.0, 1.01, 0.99, 1.0, 1.02]
-    late = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 3 else "")
+    late = judged("below", left, [2.0] * 5, shares=[0.9, 0.9, 0.1, 0.1, 0.1])
     assert (told(late)[0], late.seeds, late.note) == (Direction.BELOW, (0, 1, 2, 3, 4), "")
-    early = judged("below", left, [2.0] * 5, unlearned=lambda seeds: "a has not learned" if seeds == 5 else "")
+    early = judged("below", left, [2.0] * 5, shares=[0.1, 0.1, 0.9, 0.9, 0.9])
     assert (early.state, early.seeds) == (State.NOT_LEARNED, (0, 1, 2, 3, 4))
 
 
@@ -132,8 +127,8 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
     left = [math.exp(0.45), math.exp(0.5), math.exp(0.55)]
 
     def found(error):
-        noise = Evaluation(scale="log-ratio", effect=0.5, low=0.5 - 1.96 * error, high=0.5 + 1.96 * error)
-        return judged("above", left, [1.0] * 3, noise=lambda seeds: noise, hours=0.5)
+        drawn = np.array([0.5, *np.random.default_rng(0).normal(0.5, error, 1000)])
+        return judged("above", left, [1.0] * 3, resamples=[(drawn, np.zeros(1001))] * 3, hours=0.5)
 
     assert found(0.0).agrees is True
     assert (found(0.18).open, found(0.18).more) == (True, 2)
@@ -143,10 +138,10 @@ def test_a_claim_that_hangs_on_its_test_prompts_says_so():
 
 
 def test_a_claim_that_rests_on_one_block_of_seeds_says_so():
-    one, two, unknown = (judged("below", *CLEAR, blocks=blocks) for blocks in ((0, 0, 0), (0, 0, 1), ()))
+    one, two, unknown = (judged("below", *CLEAR, origins=each) for each in ((0, 0, 0), (0, 0, 1), None))
     assert one.words.endswith("; one block")
     assert "block" not in two.words + unknown.words
-    wide = judged("below", *CLEAR, blocks=(0, 0, 1), correlation=0.5)
+    wide = judged("below", *CLEAR, origins=(0, 0, 1), correlation=0.5)
     assert wide.high > two.high == unknown.high
     assert one.gaps == pytest.approx([math.log(a / b) for a, b in zip(*CLEAR, strict=True)])
 
@@ -178,5 +173,5 @@ def test_a_seed_without_finite_answers_is_not_left_out(scale, bad):
     assert found.state is State.NOTHING_TO_JUDGE
     assert found.words == "answers that are no finite numbers (a: seed 0)"
     assert (found.more, found.outlook) == (None, "")
-    both = judged("below", [bad, bad], [bad, 1.0], scale, unlearned=lambda seeds: "errs as the answer 0")
-    assert (both.state, both.words) == (State.NOT_LEARNED, "errs as the answer 0")
+    both = judged("below", [bad, bad], [bad, 1.0], scale, shares=[0.9, 0.9])
+    assert (both.state, both.words[:22]) == (State.NOT_LEARNED, "a has not learned its ")

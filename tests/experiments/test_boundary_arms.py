@@ -14,7 +14,7 @@ from boundary_arms import Arm
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.grid import Grid
 from icl_lab.claims import experiment as experiments
-from icl_lab.claims.finished import Finished
+from icl_lab.claims.sides import Sides
 from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.measure import FLOOR
@@ -129,7 +129,7 @@ def test_arms_of_another_training_are_told_apart(repository, monkeypatch):
 def test_every_study_of_the_boundary_tells_what_is_reached(repository, monkeypatch):
     """B/C by specification and seed, whatever the study is called and what asked for it."""
     made = experiments.load("boundary-optimizer", EXPERIMENTS)
-    softmax = Finished(made, repository, "deep2").specs["softmax"]
+    softmax = Sides(made, repository, "deep2").specs["softmax"]
     place = repository.study(repository.root / "experiments" / "boundary-optimizer-values-deep2")
     rows = list(csv.DictReader(io.StringIO((place / "answers.csv").read_text())))
     bound, largest = (

@@ -11,7 +11,7 @@ import pytest
 
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import judge, ledger
-from icl_lab.claims.finished import Finished
+from icl_lab.claims.sides import Sides
 from icl_lab.comparison.rates import Curve
 from icl_lab.extras.site import claims, comparisons
 from icl_lab.extras.site.build import Stock, build
@@ -144,7 +144,7 @@ def test_own_runs_are_judged_with_intervals_of_python(tmp_path):
 
 @pytest.mark.slow
 def test_learning_rates_of_an_experiment_are_those_of_its_preset(tmp_path):
-    finished = Finished(experiments.load("table1-own-rates", ROOT / "experiments"), repository(tmp_path), "nano")
+    finished = Sides(experiments.load("table1-own-rates", ROOT / "experiments"), repository(tmp_path), "nano")
     compared = comparisons.against_baseline("table1-own-rates", finished, "nano")
     assert {name: curve.best for name, curve in compared.curves.items()} == {
         "softmax": 2, "ssa": 4, "entmax": 2, "sparsemax": 2, "cosformer": 2

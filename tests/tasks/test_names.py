@@ -33,7 +33,7 @@ ELSEWHERE = {
         (f"{file}.py", "digits")
         for file in ("cli/commands/prompted", "extras/prompted/report", "extras/prompted/study")
     ),
-    *((f"claims/{file}.py", "noise") for file in ("judge", "quantities")),
+    ("claims/judge.py", "noise"),
     ("claims/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
     # words that are explained wherever they stand

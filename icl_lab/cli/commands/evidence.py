@@ -12,7 +12,7 @@ from icl_lab.base.errors import BadValue, RunFailed, UnknownName
 from icl_lab.base.files import present, write
 from icl_lab.base.registry import filename
 from icl_lab.claims.experiment import place as experiments_folder
-from icl_lab.claims.quantities import claimed
+from icl_lab.claims.sides import claimed
 from icl_lab.cli.options import experiments_option, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder

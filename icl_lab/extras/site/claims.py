@@ -18,9 +18,9 @@ from icl_lab.base.grid import Grid
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import headlines, ledger, record
-from icl_lab.claims.finished import Finished
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import Claim, Experiment, Quantity
+from icl_lab.claims.sides import Sides
 from icl_lab.comparison.verdict import State
 from icl_lab.extras.site import comparisons
 from icl_lab.extras.site.comparisons import Comparison
@@ -220,7 +220,7 @@ def _interest(entry: ClaimEntry) -> tuple[int, bool]:
     return headlines.HEADLINES.index(key) if key in headlines.HEADLINES else len(headlines.HEADLINES), entry.found.small
 
 
-class _Read(Finished):
+class _Read(Sides):
     """Finished runs whose grids are read once for all experiments, and errors of single prompts not at all."""
 
     grids: Grids

@@ -8,7 +8,7 @@ from typing import Any
 
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
-from icl_lab.claims.finished import Finished
+from icl_lab.claims.sides import Sides
 from icl_lab.comparison import rates
 from icl_lab.comparison.page import Row, Section, Table
 from icl_lab.comparison.statistics import Effect
@@ -101,18 +101,18 @@ def _shown(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-def against_baseline(name: str, finished: Finished, preset: str) -> Comparison | None:
+def against_baseline(name: str, sides: Sides, preset: str) -> Comparison | None:
     """Compare each variant with the baseline over the seeds that both have; None where the baseline is alone."""
-    made, task = finished.experiment, finished.task
-    own, axis = finished.seeds(made.baseline), finished.task.line_axis
+    made, task = sides.experiment, sides.task
+    own, axis = sides.seeds(made.baseline), sides.task.line_axis
     first, columns = list[PairedGrids](), []
     for variant in made.variants:
-        seeds = sorted(own & finished.seeds(variant.name))
+        seeds = sorted(own & sides.seeds(variant.name))
         if variant.name == made.baseline or not seeds:
             continue
-        grids = {of: [finished.measured(of, seed)[0] for seed in seeds] for of in (made.baseline, variant.name)}
+        grids = {of: [sides.measured(of, seed)[0] for seed in seeds] for of in (made.baseline, variant.name)}
         try:
-            study = PairedGrids(task, grids, made.baseline, summary.training_cell(task, finished.spec(made.baseline)))
+            study = PairedGrids(task, grids, made.baseline, summary.training_cell(task, sides.spec(made.baseline)))
             line = study.line(axis)
             if first and line != first[0].line(axis):
                 continue  # it was tested in other cells than the variants before
@@ -135,14 +135,14 @@ def against_baseline(name: str, finished: Finished, preset: str) -> Comparison |
         errors=[fmean(whole.values(made.baseline, cell)) for cell in line],
         seeds=whole.seeds,
         columns=columns,
-        curves=_curves(finished, preset),
+        curves=_curves(sides, preset),
         measure=rates.measure(task),
     )
 
 
-def _curves(finished: Finished, preset: str) -> dict[str, rates.Curve]:
-    made = finished.experiment
+def _curves(sides: Sides, preset: str) -> dict[str, rates.Curve]:
+    made = sides.experiment
     if made.rates == "shared":
         return {}
-    found = {each.name: rates.stored(made.spec(each, preset), finished.store) for each in made.variants}
+    found = {each.name: rates.stored(made.spec(each, preset), sides.store) for each in made.variants}
     return {name: curve for name, curve in found.items() if curve is not None}
