@@ -144,10 +144,7 @@ class Tables:
 
     def misfits(self, key: str) -> frozenset[str]:
         """The files of a run that fit no table and are kept as they are; ``measured.json`` has none."""
-        try:
-            return frozenset(name for name, _ in self._of("other", key) if not name.endswith(MEASURED_BY))
-        except MISFIT as error:
-            raise self._damaged(f"other files of {key}: {first_line(error)}") from None
+        return frozenset(name for name, _ in self._of("other", key) or () if not name.endswith(MEASURED_BY))
 
     def read(self, key: str, name: str) -> bytes:
         """Return a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
@@ -364,7 +361,12 @@ def encoded(runs: Mapping[str, Files]) -> dict[str, bytes]:
     part = _part(runs, set())
     # What is written is read back: numbers that are spelled otherwise in a file would come back as other bytes.
     tables = Tables.of(part)
-    lost = {(key, name) for key, files in runs.items() for name in files if not _comes_back(tables, key, name)}
+    lost = set()
+    for key, name in ((key, name) for key, files in runs.items() for name in files):
+        try:
+            tables.read(key, name)
+        except RunFailed:
+            lost.add((key, name))
     return _part(runs, lost) if lost else part
 
 
@@ -372,14 +374,6 @@ def misfits(runs: Mapping[str, Files]) -> dict[str, frozenset[str]]:
     """Return by key the files of runs that fit no table and would be kept as they are."""
     tables = Tables.of(encoded({key: {n: d for n, d in files.items() if _is_file(n)} for key, files in runs.items()}))
     return {key: tables.misfits(key) for key in runs}
-
-
-def _comes_back(tables: Tables, key: str, name: str) -> bool:
-    try:
-        tables.read(key, name)
-    except RunFailed:
-        return False
-    return True
 
 
 def _part(runs: Mapping[str, Files], whole: Container[tuple[str, str]]) -> dict[str, bytes]:
@@ -417,19 +411,16 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 class _Builder:
-    """Columns of the tables, filled run by run; a further axis has one from its first row on."""
+    """Rows of the tables, added run by run."""
 
     def __init__(self, whole: Container[tuple[str, str]]) -> None:
         self.whole = whole  # keys and names of files that are kept as they are
-        self.columns: dict[str, dict[str, list[Any]]] = {
-            table: {name: [] for name in columns.names} for table, columns in SCHEMAS.items()
-        }
+        self.rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
         self.tests: set[str] = set()
 
     def table(self, name: str) -> pa.Table:
-        axes = {axis for table in AXIAL for axis in self.columns[table]} - TAKEN if name in AXIAL else ()
-        empty, columns = [None] * self._size(name), schema(name, axes)
-        return pa.Table.from_pydict({each: self.columns[name].get(each, empty) for each in columns.names}, columns)
+        axes = {axis for table in AXIAL for row in self.rows[table] for axis in row} - TAKEN
+        return pa.Table.from_pylist(self.rows[name], schema(name, axes if name in AXIAL else ()))
 
     def add(self, key: str, files: Files) -> None:
         spec, env = (json.loads(files[name]) if name in files else {} for name in (SPEC, ENV))
@@ -442,48 +433,33 @@ class _Builder:
             if take is None or (key, name) in self.whole:
                 other[name] = data
                 continue
-            before = {table: (self._size(table), len(columns)) for table, columns in self.columns.items()}
+            before = {table: len(rows) for table, rows in self.rows.items()}
             try:
                 take(key, place, data, layout)
             except (ValueError, KeyError, IndexError, OverflowError, pa.ArrowException):
-                self._shorten(before)
+                for table, rows in self.rows.items():
+                    del rows[before[table] :]
                 other[name] = data
         *_, rule_name, version, seed = key.split("/")
         preset, _, spec_hash = version.rpartition("-")
-        values = {
-            "key": key,
-            "task": spec.get("task", key.split("/")[0]),
-            "attn": spec.get("attn", rule_name),
-            "preset": preset,
-            "spec": spec_hash,
-            "seed": int(seed.rpartition("-")[2]),
-            "commit": env.get("commit"),
-            "machine": env.get("machine"),
-            "device": env.get("device"),
-            "spec_json": files.get(SPEC, b"").decode(),
-            "env_json": files.get(ENV, b"").decode(),
-            "files": json.dumps({name: [len(data), content_digest(name, data)] for name, data in files.items()}),
-            "layout": json.dumps(layout),
-            "other": list(other.items()),
-        }
-        self._append("runs", values)
-
-    def _append(self, table: str, values: Mapping[str, Any]) -> None:
-        columns, size = self.columns[table], self._size(table)
-        columns |= {name: [None] * size for name in values if name not in columns}
-        for name, column in columns.items():
-            column.append(values.get(name))
-
-    def _shorten(self, sizes: Mapping[str, tuple[int, int]]) -> None:
-        """Return to a number of rows and columns of each table."""
-        for table, (rows, width) in sizes.items():
-            for name in list(self.columns[table])[width:]:
-                del self.columns[table][name]
-            for column in self.columns[table].values():
-                del column[rows:]
-
-    def _size(self, table: str) -> int:
-        return len(next(iter(self.columns[table].values())))
+        self.rows["runs"].append(
+            {
+                "key": key,
+                "task": spec.get("task", key.split("/")[0]),
+                "attn": spec.get("attn", rule_name),
+                "preset": preset,
+                "spec": spec_hash,
+                "seed": int(seed.rpartition("-")[2]),
+                "commit": env.get("commit"),
+                "machine": env.get("machine"),
+                "device": env.get("device"),
+                "spec_json": files.get(SPEC, b"").decode(),
+                "env_json": files.get(ENV, b"").decode(),
+                "files": json.dumps({name: [len(data), content_digest(name, data)] for name, data in files.items()}),
+                "layout": json.dumps(layout),
+                "other": list(other.items()),
+            }
+        )
 
     def _grid(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         head, *rows = csv.reader(data.decode().splitlines())
@@ -494,45 +470,47 @@ class _Builder:
         shared = [(row, line) for row, line in enumerate(rows) if line[1].startswith(REFERENCE)]
         own = [line for line in rows if not line[1].startswith(REFERENCE)]
         test = sha256(json.dumps([head, [(row, line[1], line[len(WHO) :]) for row, line in shared]]).encode())[:12]
-        start = self._size("cells")
+        start = len(self.rows["cells"])
         swap = own[0][1].rpartition("->")[2] if place else ""
         for line in own:
             values = dict(zip(WHO, line, strict=False)) | {"key": key, "swap": swap, "test": test}
-            self._append("cells", values | {"seed": int(line[4])} | _numbers(head, line))
+            self.rows["cells"].append(values | {"seed": int(line[4])} | _numbers(head, line))
         if test not in self.tests:
             self.tests.add(test)
             for row, line in shared:
-                self._append("references", {"test": test, "row": row, "reference": line[1], **_numbers(head, line)})
+                self.rows["references"].append({"test": test, "row": row, "reference": line[1], **_numbers(head, line)})
         layout[f"cells:{place}"] = [start, len(own), axes, test]
 
     def _history(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         columns, *rows = csv.reader(data.decode().splitlines())
-        layout["history:"] = [self._size("history"), len(rows), columns]
+        layout["history:"] = [len(self.rows["history"]), len(rows), columns]
         for line in rows:
             known = dict(zip(columns, line, strict=True))
             plain = {name: _read(name, known[name]) for name in PLAIN if name in known}
             learned = [float(known[name]) if known[name] else None for name in columns if name not in PLAIN]
-            self._append("history", {"key": key, **plain, "learned": learned})
+            self.rows["history"].append({"key": key, **plain, "learned": learned})
 
     def _errors(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         errors, labels = errors_of(data)
         if errors.dtype != np.float32:
             raise ValueError("other errors than the tables are made for")
         _check_axes(labels)
-        layout[f"errors:{place}"] = [self._size("errors"), len(errors), list(labels), errors.shape[1]]
+        layout[f"errors:{place}"] = [len(self.rows["errors"]), len(errors), list(labels), errors.shape[1]]
         cells = layout.get(f"cells:{place}") if place else None
-        swap = self.columns["cells"]["swap"][cells[0]] if cells else place.removeprefix("swap-")
+        swap = self.rows["cells"][cells[0]]["swap"] if cells else place.removeprefix("swap-")
         for row, values in enumerate(errors):
             where = {axis: float(numbers[row]) for axis, numbers in labels.items()}
             where |= {"length": int(where["length"])} if "length" in where else {}
-            self._append("errors", {"key": key, "swap": swap, **where, "errors": values})
+            self.rows["errors"].append({"key": key, "swap": swap, **where, "errors": values})
 
     def _read_out(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         tensors = load(data)
         if not set(tensors) <= set(LAST):
             raise ValueError("other parameters than the tables are made for")
-        layout["bounds:"] = [self._size("bounds"), 1, {name: list(tensors[name].shape) for name in sorted(tensors)}]
-        self._append("bounds", {"key": key} | {name.replace(".", "_"): x.reshape(-1) for name, x in tensors.items()})
+        layout["bounds:"] = [len(self.rows["bounds"]), 1, {name: list(tensors[name].shape) for name in sorted(tensors)}]
+        self.rows["bounds"].append(
+            {"key": key} | {name.replace(".", "_"): x.reshape(-1) for name, x in tensors.items()}
+        )
 
 
 def _read(name: str, text: str) -> float | int | None:
