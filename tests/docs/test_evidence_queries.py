@@ -1,10 +1,12 @@
 """The printed queries of docs/evidence.md give the numbers of the claims, and average no two models."""
 
 import csv
+import json
 import math
 import re
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -63,12 +65,13 @@ def test_a_count_is_one_of_a_specification(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["polars", "duckdb"])
 def test_a_query_over_all_tasks_has_one_row_per_key_and_cell(tool, monkeypatch):
-    """The head of the printed query, without its filter: nine runs stand in two parts."""
+    """The head of the printed query, without its filter: twenty-one runs stand in two parts."""
     pytest.importorskip(tool, reason=f"{tool} is not installed, and no part of the package needs it")
     monkeypatch.chdir(ROOT)
     (block,) = (block for block in BLOCKS if re.search(rf"^import {tool}\b", block, flags=re.MULTILINE))
-    cell = ["key", "swap", "metric", "sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored", "pairs"]
-    cell += ["concentration", "length"]
+    columns = {name for path in ROOT.glob("results/evidence/*/cells.parquet") for name in pq.read_schema(path).names}
+    cell = sorted(columns - {"value", "stderr", "count"})
+    assert {"sigma_x", "length", "contrast", "translation"} < set(cell)
     if tool == "polars":
         names = {}
         exec(block.partition("print(")[0], names)
@@ -83,3 +86,46 @@ def test_a_query_over_all_tasks_has_one_row_per_key_and_cell(tool, monkeypatch):
     everything = {key for path in ROOT.glob("results/evidence/*/cells.parquet")
                   for key in pq.read_table(path, columns=["key"])["key"].unique().to_pylist()}  # fmt: skip
     assert len(keys) == len(everything) > 2000
+
+
+@pytest.fixture(scope="module")
+def stored():
+    """Rows of each table in the parts that count, as its card says that they are put together."""
+    evidence = ROOT / "results" / "evidence"
+    counts = pd.read_csv(evidence / "current.csv").set_index("key")["part"]
+
+    def read(table, *columns):
+        parts = [pd.read_parquet(path, columns=[name for name in columns if name in pq.read_schema(path).names] or None)
+                 .assign(part=path.parent.name) for path in evidence.glob(f"*/{table}.parquet")]  # fmt: skip
+        rows = pd.concat([rows.astype({"key": str}) for rows in parts], ignore_index=True)
+        return rows[rows["part"] == rows["key"].map(counts)]
+
+    return read
+
+
+def test_each_run_with_a_grid_has_cells(stored):
+    """Whatever the axes of its task."""
+    files = stored("runs", "key", "files").set_index("key")["files"].map(json.loads)
+    with_grid = {key for key, names in files.items() if any(name.endswith("grid.csv") for name in names)}
+    assert set(stored("cells", "key")["key"]) == with_grid
+    assert len(with_grid) > 2700
+
+
+def test_tables_join_by_key_swap_and_axes(stored):
+    """As the card says it: what stands in a table of runs has its run, and errors of prompts have their cell."""
+    assert "`replace(swap, ':', '-')`" in (ROOT / "results" / "evidence" / "README.md").read_text()
+    runs = set(stored("runs", "key")["key"])
+    for table in ("cells", "history", "errors", "bounds"):
+        assert set(stored(table, "key")["key"]) <= runs, table
+    paths = (ROOT / "results" / "evidence").glob("*/errors.parquet")
+    names = {name for path in paths for name in pq.read_schema(path).names} - {"errors"}
+    cells, errors = (stored(table, *names) for table in ("cells", "errors"))
+    newest = errors["part"].str.extract(r"^(\d{4})-", expand=False).fillna("0000") > "0070"
+    assert newest.any()
+    for rows, both in ((errors[newest], False), (errors, True)):
+        sides = [
+            side.assign(swap=side["swap"].astype(str).str.replace(":", "-" if both else ":")) for side in (rows, cells)
+        ]
+        marked = sides[0].merge(sides[1].drop_duplicates(list(names)), on=list(names), how="left", indicator=True)
+        assert (marked["_merge"] == "both").all()
+    assert (errors["swap"].astype(str) != "").sum() > 600

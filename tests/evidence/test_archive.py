@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
+import numpy as np
 import pytest
 
 from icl_lab import pipeline as sweeping
@@ -812,3 +813,149 @@ def test_why_repeats_differ_is_said_once(monkeypatch, evidence, capsys):
     told = iter([None])
     show.tell_repeat(own[:1])
     assert capsys.readouterr().out == ""
+
+
+# Tables of a part: columns of axes, files that fit none, the spelling of a swap.
+
+KEY = "digits/ssa/nano-00000000/seed-0"
+HEAD = "task,attn,preset,spec,seed,{},metric,value,stderr,count\n"
+
+
+def grid(axes, *rows):
+    lines = "".join(f"digits,{name},nano,00000000,0,{row},error,{value},0.25,4\n" for name, row, value in rows)
+    return (HEAD.format(axes) + lines).encode()
+
+
+def part_of(archive, table):
+    from pyarrow import parquet
+
+    return parquet.read_table(archive.root / archive.parts[-1].name / f"{table}.parquet")
+
+
+def test_each_axis_of_a_run_has_a_column(evidence):
+    """Two tasks in one part, of which one has axes of its own; an axis that the tables know is not there twice."""
+    from icl_lab.runs.evidence.tables import SCHEMAS, errors_file
+
+    rows = [("ssa", "0.5,2,8", 0.125), ("reference:zero", "0.5,2,8", 1.0)]
+    labels = {"contrast": np.array([0.5]), "moved": np.array([2.0]), "length": np.array([8.0])}
+    errors = errors_file(np.array([[0.0, 1.0, 0.0, 0.0]], dtype=np.float32), labels)
+    files = {"grid.csv": grid("contrast,moved,length", *rows), "errors.safetensors": errors}
+    other = {"grid.csv": grid("sigma_x,length", ("ssa", "1,8", 0.5))}
+    second = KEY.replace("seed-0", "seed-1")
+    evidence.add({KEY: files, second: other})
+    cells = part_of(evidence, "cells")
+    assert cells.column_names == [*SCHEMAS["cells"].names, "contrast", "moved"]
+    assert cells.select(["key", "contrast", "moved", "sigma_x", "length", "value"]).to_pylist() == [
+        {"key": KEY, "contrast": 0.5, "moved": 2.0, "sigma_x": None, "length": 8, "value": 0.125},
+        {"key": second, "contrast": None, "moved": None, "sigma_x": 1.0, "length": 8, "value": 0.5},
+    ]
+    for table in ("references", "errors"):
+        assert part_of(evidence, table).select(["contrast", "moved", "length"]).to_pylist() == [
+            {"contrast": 0.5, "moved": 2.0, "length": 8}
+        ]
+    again = Archive(evidence.root)
+    assert again.run(KEY).files() == files
+    assert again.run(KEY).misfits == frozenset()
+    assert again.verify() == (2, 3, [])
+    evidence.add({KEY.replace("seed-0", "seed-2"): other})  # a part without them is as it always was
+    assert part_of(evidence, "cells").schema.equals(SCHEMAS["cells"])
+
+
+@pytest.mark.parametrize("axis", ["value", "key", "row", "errors", "learned", "part", "Contrast", "a b", "2x", "é", ""])
+def test_an_axis_of_no_plain_name_is_kept_as_it_is(evidence, axis):
+    from icl_lab.runs.evidence.tables import SCHEMAS
+
+    files = {"grid.csv": grid(f"contrast,{axis}", ("ssa", "0.5,2", 0.125))}
+    evidence.add({KEY: files})
+    assert evidence.run(KEY).misfits == {"grid.csv"}
+    assert evidence.run(KEY).files() == files
+    assert part_of(evidence, "cells").schema.equals(SCHEMAS["cells"])  # of its other axis neither
+
+
+SPELLED = {
+    "grid.csv": [(b"0.125", b"0.1250"), (b"\n", b"\r\n"), (b"0.5,2", b"0.50,2")],
+    "history.csv": [(b"0.75", b"7.5e-1"), (b"\n", b"\r\n")],
+}
+
+
+@pytest.mark.parametrize(("name", "old", "new"), [(name, *pair) for name, pairs in SPELLED.items() for pair in pairs])
+def test_a_file_that_would_come_back_otherwise_is_kept_as_it_is(evidence, name, old, new):
+    """The other file, and the same file of another run, stand in the tables."""
+    files = {"grid.csv": grid("contrast,length", ("ssa", "0.5,2", 0.125)), "history.csv": b"step,loss\n50,0.75\n"}
+    assert old in files[name]
+    second = KEY.replace("seed-0", "seed-1")
+    spelled = files | {name: files[name].replace(old, new)}
+    evidence.add({KEY: spelled, second: files})
+    assert [evidence.run(key).files() for key in (KEY, second)] == [spelled, files]
+    assert [evidence.run(key).misfits for key in (KEY, second)] == [{name}, frozenset()]
+    assert part_of(evidence, "cells").num_rows == 2 - (name == "grid.csv")
+    assert part_of(evidence, "history").num_rows == 2 - (name == "history.csv")
+    assert evidence.verify()[2] == []
+
+
+def test_a_file_that_fits_a_table_by_now_is_written_again(evidence, monkeypatch):
+    """As the grids of digits, which stood in no table: by a new part, of the same files; then no more."""
+    from icl_lab.runs.evidence import tables
+
+    files = {"grid.csv": grid("contrast,length", ("ssa", "0.5,2", 0.125)), "history.csv": b"\xff"}
+
+    def refuse(axes):
+        if "contrast" in axes:
+            raise ValueError("no further axes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "_check_axes", refuse)
+        evidence.add({KEY: files})
+    assert evidence.run(KEY).misfits == {"grid.csv", "history.csv"}
+    assert evidence.changed_by({KEY: files}, replace=True) == []  # of a run that counts no more nothing is kept
+    assert evidence.add({KEY: {"history.csv": b"\xff"}}) == [KEY]
+    assert len(evidence.parts) == 2
+    assert evidence.parts[0].content == evidence.parts[1].content
+    assert evidence.run(KEY).files() == files
+    assert evidence.run(KEY).misfits == {"history.csv"}
+    assert part_of(evidence, "cells")["contrast"].to_pylist() == [0.5]
+    assert evidence.add({KEY: files}) == []
+
+
+def test_single_prompts_that_are_held_stay_where_fewer_are_given(evidence):
+    """A run that comes with another test is written again, and what a claim read once is in it."""
+    from icl_lab.runs.evidence.tables import errors_file, errors_of
+
+    labels, values = {"length": np.array([2.0, 8.0])}, np.eye(2, 4, dtype=np.float32)
+    files = {"grid.csv": grid("length", ("ssa", "2", 0.25)), "errors.safetensors": errors_file(values, labels)}
+    evidence.add({KEY: files})
+    fewer = errors_file(values[:1], {"length": labels["length"][:1]})
+    evidence.add({KEY: {"errors.safetensors": fewer, "history.csv": b"step,loss\n50,0.5\n"}})
+    assert set(evidence.run(KEY).files()) == {*files, "history.csv"}
+    assert errors_of(evidence.run(KEY).find("errors.safetensors"))[0].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_swap_is_spelled_alike_in_all_tables(evidence, order):
+    """As a choice, whatever comes first; the folder is another spelling."""
+    from icl_lab.runs.evidence.tables import errors_file
+
+    folder = "swap-ssmax-s=swap"
+    errors = errors_file(np.zeros((1, 4), dtype=np.float32), {"length": np.array([2.0])})
+    files = {f"{folder}/errors.safetensors": errors}
+    files[f"{folder}/grid.csv"] = grid("length", ("ssa->ssmax:s=swap", "2", 0.25), ("reference:zero", "2", 1.0))
+    evidence.add({KEY: dict([*files.items()][::order])})
+    for table in ("cells", "errors"):
+        assert part_of(evidence, table).select(["key", "swap", "length"]).to_pylist() == [
+            {"key": KEY, "swap": "ssmax:s=swap", "length": 2}
+        ]
+    assert evidence.run(KEY).files() == files
+
+
+@pytest.mark.slow
+def test_files_that_fit_no_table_are_named(own, evidence, run):
+    data = (own.folder / "history.csv").read_bytes()
+    (own.folder / "history.csv").write_bytes(data.replace(b"\n", b"\r\n"))
+    (own.folder / "manifest.json").unlink()
+    said = f"1 have files that fit no table and are kept as they are: {own.key} (history.csv)."
+    for words in (("--dry-run",), ()):
+        code, out, _ = run("evidence", "add", str(own.folder), *words)
+        assert (code, out.splitlines()[-1]) == (0, said)
+    assert run("evidence", "add", str(own.folder))[1].splitlines() == [
+        f"0 of 1 runs are new in {evidence.root}; the others were there."
+    ]

@@ -138,6 +138,28 @@ def column_twice(archive):
     seal(archive, "errors", table.append_column("errors", table["errors"]))
 
 
+def further(table, name, kind=None):
+    """A column that could be one of a further axis, but for the table, its name, or its type."""
+
+    def spoil(archive):
+        old, column = stored(archive, table), pa.field(name, kind or pa.float64())
+        seal(archive, table, old.append_column(column, pa.array([0] * len(old), column.type)))
+
+    return spoil
+
+
+def further_axis_first(archive):
+    table = stored(archive, "cells")
+    seal(archive, "cells", table.add_column(0, pa.field("contrast", pa.float64()), [[0.0] * len(table)]))
+
+
+def further_axis_twice(archive):
+    table, column = stored(archive, "cells"), pa.field("contrast", pa.float64())
+    seal(
+        archive, "cells", table.append_column(column, [[0.0] * len(table)]).append_column(column, [[1.0] * len(table)])
+    )
+
+
 def texts_of_no_dictionary(archive):
     table = stored(archive, "cells")
     seal(archive, "cells", put(table, "metric", table["metric"].to_pylist(), pa.string()))
@@ -207,6 +229,11 @@ CONTENTS = {
     "no loss": column_missing,
     "errors twice": column_twice,
     "plain texts": texts_of_no_dictionary,
+    **{f"axis {name!r}": further("cells", name) for name in ("Contrast", "../x", "a\nb", "", "row", "part", "x" * 99)},
+    **{f"axis of {name}": further(name, "contrast") for name in ("runs", "history", "bounds")},
+    **{f"axis of {kind}": further("errors", "contrast", kind) for kind in (pa.float32(), pa.int64())},
+    "axis first": further_axis_first,
+    "axis twice": further_axis_twice,
     **{f"nulls in {name}": nulls(*name.split()) for name in ("cells task", "cells count", "cells metric")},
     **{f"nulls in {name}": nulls(*name.split()) for name in ("errors errors", "history learned", "references row")},
     **{f"nulls in {name}": nulls(*name.split()) for name in ("runs spec_json", "runs layout")},

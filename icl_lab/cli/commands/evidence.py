@@ -20,6 +20,7 @@ from icl_lab.execute.announce import changes
 from icl_lab.execute.progress import counted, say
 from icl_lab.runs import archiving
 from icl_lab.runs.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose
+from icl_lab.runs.evidence.tables import misfits
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD
 
@@ -100,11 +101,17 @@ def add(
     for line in changes(runs):
         say(line)
     if dry_run:
-        new = len(archive.changed_by(found, replace=replace))
-        out(f"{len(found)} runs are whole; {new} of them would be new in {archive.root}, the others are there.")
-        return
-    changed = archive.add(found, replace=replace)
-    out(f"{len(changed)} of {len(found)} runs are new in {archive.root}; the others were there.")
+        changed = archive.changed_by(found, replace=replace)
+        unfit = misfits({key: found[key] for key in changed})
+        out(
+            f"{len(found)} runs are whole; {len(changed)} of them would be new in {archive.root}, the others are there."
+        )
+    else:
+        changed = archive.add(found, replace=replace)
+        unfit = {run.key: run.misfits for run in map(archive.run, changed) if run is not None}
+        out(f"{len(changed)} of {len(found)} runs are new in {archive.root}; the others were there.")
+    if named := [f"{key} ({', '.join(sorted(names))})" for key, names in unfit.items() if names]:
+        out(f"{len(named)} have files that fit no table and are kept as they are: {'; '.join(named)}.")
 
 
 @evidence.command("add-studies")

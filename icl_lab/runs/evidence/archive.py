@@ -109,6 +109,11 @@ class ArchivedRun:
         """Return every file of the run."""
         return {name: data for name in sorted(self.names) if (data := self.find(name)) is not None}
 
+    @property
+    def misfits(self) -> frozenset[str]:
+        """The files that fit no table of the part and are kept as they are."""
+        return frozenset() if self._part is None else _tables(self.archive.root, self._part).misfits(self.key)
+
     def versions(self, name: str) -> Iterator[bytes]:
         """Yield a file of the run as each part holds it, in the order of the parts: the last counts."""
         for part in _index(self.archive.root).holders.get(self.key, ()):
@@ -202,8 +207,9 @@ class Archive:
     def add(self, runs: Mapping[str, Mapping[str, bytes]], *, replace: bool = False) -> list[str]:
         """Add runs, by key and then by file, as a new part; return the keys that changed anything.
 
-        A file that is there with the same content changes nothing. With ``replace`` a run that is held counts no more.
-        Raises ``RunFailed`` before anything is written where a run is held with other content.
+        A file that is there with the same content changes nothing, unless it was kept as it is and fits a table now.
+        With ``replace`` a run that is held counts no more. Raises ``RunFailed`` before anything is written where a run
+        is held with other content.
         """
         if not os.access(self.root if self.root.exists() else self.root.parent, os.W_OK):
             raise RunFailed(f"{self.root} cannot be written.")
@@ -213,7 +219,7 @@ class Archive:
             changed = self.changed_by(runs, replace=replace)
             if changed:
                 held = {key: {} if replace else ArchivedRun(self, key).files() for key in changed}
-                self._write_part({key: {**held[key], **runs[key]} for key in changed})
+                self._write_part({key: held[key] | _news(runs[key], held[key]) for key in changed})
             write(self.root / CURRENT, _current(_index(self.root)))
         return changed
 
@@ -222,7 +228,7 @@ class Archive:
 
         Raises ``RunFailed`` with all that are held with other content.
         """
-        from icl_lab.runs.evidence.tables import adds, agree
+        from icl_lab.runs.evidence.tables import agree, misfits
 
         held = {key: ArchivedRun(self, key).files() for key in runs}
         other = {
@@ -232,11 +238,9 @@ class Archive:
         if any(other.values()) and not replace:
             against = (f"{key} is in the evidence already with another {', '.join(n)}" for key, n in other.items() if n)
             raise RunFailed(f"{'; '.join(against)}; --replace puts yours in its place.")
-        return [
-            key
-            for key, files in runs.items()
-            if other[key] or any(name not in held[key] or adds(name, held[key][name], files[name]) for name in files)
-        ]
+        unfit = {} if replace else {key: names for key in runs if (names := ArchivedRun(self, key).misfits)}
+        fit_now = {key for key, names in unfit.items() if names - misfits({key: held[key]})[key]}
+        return [key for key, files in runs.items() if other[key] or key in fit_now or _news(files, held[key])]
 
     def _write_part(self, runs: Mapping[str, Mapping[str, bytes]]) -> None:
         """Write a part to a temporary folder, move it to its place and add it to the index, in this order."""
@@ -285,6 +289,13 @@ class Archive:
                 (place / ADDING).unlink()
             else:
                 shutil.rmtree(place)
+
+
+def _news(files: Mapping[str, bytes], held: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files that a held run lacks, and those that say more than its own."""
+    from icl_lab.runs.evidence.tables import adds
+
+    return {name: data for name, data in files.items() if name not in held or adds(name, held[name], data)}
 
 
 @dataclass(frozen=True)

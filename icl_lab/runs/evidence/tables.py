@@ -2,17 +2,19 @@
 
 Six tables, each a file of a part: ``runs``, ``cells`` (rows of models in ``grid.csv``), ``references`` (rows of
 reference predictors, which all grids of one test share), ``history``, ``errors`` (single prompts) and ``bounds`` (last
-norm and read-out). ``results/evidence/README.md`` says what each column means. A file that cannot be put together again
-byte for byte from these columns is kept as it is, in the column ``other`` of ``runs``.
+norm and read-out). ``results/evidence/README.md`` says what each column means. ``cells``, ``references`` and ``errors``
+have a column of each axis in ``AXES``, and last one of each further axis that a run of the part has. A file that cannot
+be put together again byte for byte from these columns is kept as it is, in the column ``other`` of ``runs``.
 """
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -67,6 +69,10 @@ SCHEMAS = {
     "bounds": pa.schema([("key", WORD), *((name.replace(".", "_"), SINGLES) for name in LAST)]),
 }
 TABLES = tuple(SCHEMAS)
+AXIAL = ("cells", "references", "errors")  # tables with columns of axes
+AXIS = re.compile("[a-z][a-z0-9_]{0,62}")  # a further axis: no case, since SQL ignores it
+# Names of other columns, and those that a query over several parts needs for itself.
+TAKEN = {"part", "file", "filename"}.union(*(columns.names for columns in SCHEMAS.values())) - set(AXES)
 MOST = 2**29  # bytes of a table in memory
 Stamps = dict[str, tuple[int, str]]  # names of files -> size and SHA-256
 # All that the libraries raise on a table, a text or tensors that say something impossible.
@@ -85,6 +91,11 @@ class Tables:
         self._tables: dict[str, pa.Table] = {}
         self._stamps: dict[str, Stamps] = {}
         self._shared: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, str]]] = {}
+
+    @classmethod
+    def of(cls, part: Mapping[str, bytes]) -> Self:
+        """Return the tables of a part that is not stored, by the names of its files."""
+        return cls(Path("the new part"), {file: rows_of(file, data) for file, data in part.items()}, part.__getitem__)
 
     def table(self, name: str) -> pa.Table:
         """Return a table.
@@ -130,6 +141,10 @@ class Tables:
     def content(self) -> str:
         """SHA-256 over the checksums of all files of all runs."""
         return _content({key: {name: stamp[1] for name, stamp in self.stamps(key).items()} for key in self.keys})
+
+    def misfits(self, key: str) -> frozenset[str]:
+        """The files of a run that fit no table and are kept as they are; ``measured.json`` has none."""
+        return frozenset(name for name, _ in self._of("other", key) or () if not name.endswith(MEASURED_BY))
 
     def read(self, key: str, name: str) -> bytes:
         """Return a file of a run as it was; raises ``RunFailed`` where it is not what its checksum says."""
@@ -214,26 +229,45 @@ class Tables:
 
 
 def _table(name: str, data: bytes, rows: int) -> pa.Table:
-    """A Parquet table; raises ``ValueError`` if it has other columns or not ``rows`` rows.
+    """A Parquet table; raises ``ValueError`` if it has columns of other names or types, or not ``rows`` rows.
 
     A page is decompressed whole before one row of it can be read, and its header, which pyarrow (26) neither shows nor
     bounds, may announce up to 2 GiB whatever the footer says: so much a file from elsewhere can take for a moment.
     """
     file = pq.ParquetFile(pa.BufferReader(data))
-    if not file.schema_arrow.equals(SCHEMAS[name]):
+    columns = schema(name, file.schema_arrow.names)
+    if not file.schema_arrow.equals(columns):
         raise ValueError("it has other columns")
     if file.metadata.num_rows != rows:
         raise ValueError(f"it has {file.metadata.num_rows:,} rows, not {rows:,}")
     _check_size(file.metadata)
     # A text that the file holds once may fill a column: few rows are read at a time, and what they take is summed.
-    texts = {field.name for field in SCHEMAS[name] if field.type == pa.string() or pa.types.is_map(field.type)}
+    texts = {field.name for field in columns if field.type == pa.string() or pa.types.is_map(field.type)}
     longest = sum(size for column, size in _sizes(file.metadata) if column.split(".")[0] in texts)
     read, taken = list[pa.RecordBatch](), 0
     for batch in file.iter_batches(max(1, min(rows, MOST // (1 + longest)))):
         read, taken = [*read, batch], taken + batch.nbytes
         if taken > MOST:
             raise ValueError(f"it takes more than {MOST:,} bytes of memory")
-    return pa.Table.from_batches(read, SCHEMAS[name])
+    return pa.Table.from_batches(read, columns)
+
+
+def schema(table: str, columns: Iterable[str]) -> pa.Schema:
+    """Columns that a table should have: its own, and one of each further axis among ``columns``, by name.
+
+    Raises ``ValueError`` where one that is not its own cannot be an axis.
+    """
+    own = SCHEMAS[table]
+    further = sorted(set(columns) - set(own.names))
+    if further and table not in AXIAL:
+        raise ValueError("it has other columns")
+    _check_axes(further)
+    return pa.schema([*own, *((name, NUMBER) for name in further)])
+
+
+def _check_axes(names: Iterable[str]) -> None:
+    if any(name in TAKEN or not AXIS.fullmatch(name) for name in names):
+        raise ValueError("it has other columns")
 
 
 def _check_size(footer: pq.FileMetaData) -> None:
@@ -321,20 +355,42 @@ def encoded(runs: Mapping[str, Files]) -> dict[str, bytes]:
 
     Raises ``RunFailed`` where no run is called so or has such a file, and where they are more than one part can hold.
     """
-    made = _Builder()
     for key, files in runs.items():
         if wrong := [name for name in files if not _is_file(name)] or [""] * (not foreign.is_key(key)):
             raise RunFailed(f"{key}/{wrong[0]} is not taken into the evidence: it is no file of a run.")
-        made.add(key, files)
-    tables = {name: _parquet(pa.Table.from_pydict(made.columns[name], SCHEMAS[name])) for name in TABLES}
-    for name, data in tables.items():
+    part = _part(runs, set())
+    # What is written is read back: numbers that are spelled otherwise in a file would come back as other bytes.
+    tables = Tables.of(part)
+    lost = set()
+    for key, name in ((key, name) for key, files in runs.items() for name in files):
         try:
-            _check_size(pq.read_metadata(pa.BufferReader(data)))
+            tables.read(key, name)
+        except RunFailed:
+            lost.add((key, name))
+    return _part(runs, lost) if lost else part
+
+
+def misfits(runs: Mapping[str, Files]) -> dict[str, frozenset[str]]:
+    """Return by key the files of runs that fit no table and would be kept as they are."""
+    tables = Tables.of(encoded({key: {n: d for n, d in files.items() if _is_file(n)} for key, files in runs.items()}))
+    return {key: tables.misfits(key) for key in runs}
+
+
+def _part(runs: Mapping[str, Files], whole: Container[tuple[str, str]]) -> dict[str, bytes]:
+    """The tables of runs by their file names; files in ``whole``, by key and name, are kept as they are."""
+    builder, part = _Builder(whole), dict[str, bytes]()
+    for key, files in runs.items():
+        builder.add(key, files)
+    for name in TABLES:
+        file = f"{name}.parquet"
+        try:
+            part[file] = _parquet(builder.table(name))
+            _table(name, part[file], rows_of(file, part[file]))
         except ValueError as error:
             raise RunFailed(
                 f"the table of {name} is too large for one part ({error}); add fewer runs at a time."
             ) from None
-    return {f"{name}.parquet": data for name, data in tables.items()}
+    return part
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -355,106 +411,106 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 class _Builder:
-    """Columns of the tables, filled run by run."""
+    """Rows of the tables, added run by run."""
 
-    def __init__(self) -> None:
-        self.columns: dict[str, dict[str, list[Any]]] = {
-            table: {name: [] for name in schema.names} for table, schema in SCHEMAS.items()
-        }
+    def __init__(self, whole: Container[tuple[str, str]]) -> None:
+        self.whole = whole  # keys and names of files that are kept as they are
+        self.rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
         self.tests: set[str] = set()
+
+    def table(self, name: str) -> pa.Table:
+        axes = {axis for table in AXIAL for row in self.rows[table] for axis in row} - TAKEN
+        return pa.Table.from_pylist(self.rows[name], schema(name, axes if name in AXIAL else ()))
 
     def add(self, key: str, files: Files) -> None:
         spec, env = (json.loads(files[name]) if name in files else {} for name in (SPEC, ENV))
         layout, other = dict[str, Any](), dict[str, bytes]()
-        for name, data in files.items():
-            place, _, base = name.rpartition("/")
-            before = {table: len(next(iter(columns.values()))) for table, columns in self.columns.items()}
+        for name in sorted(files, key=lambda name: name.endswith(ERRORS)):  # after the grid that names their swap
+            data, (place, _, base) = files[name], name.rpartition("/")
             take = {GRID: self._grid, HISTORY: self._history, ERRORS: self._errors, READ_OUT: self._read_out}.get(base)
             if name in (SPEC, ENV):
                 continue
+            if take is None or (key, name) in self.whole:
+                other[name] = data
+                continue
+            before = {table: len(rows) for table, rows in self.rows.items()}
             try:
-                if take is None:
-                    raise ValueError(name)
                 take(key, place, data, layout)
             except (ValueError, KeyError, IndexError, OverflowError, pa.ArrowException):
-                self._shorten(before)
+                for table, rows in self.rows.items():
+                    del rows[before[table] :]
                 other[name] = data
         *_, rule_name, version, seed = key.split("/")
         preset, _, spec_hash = version.rpartition("-")
-        values = {
-            "key": key,
-            "task": spec.get("task", key.split("/")[0]),
-            "attn": spec.get("attn", rule_name),
-            "preset": preset,
-            "spec": spec_hash,
-            "seed": int(seed.rpartition("-")[2]),
-            "commit": env.get("commit"),
-            "machine": env.get("machine"),
-            "device": env.get("device"),
-            "spec_json": files.get(SPEC, b"").decode(),
-            "env_json": files.get(ENV, b"").decode(),
-            "files": json.dumps({name: [len(data), content_digest(name, data)] for name, data in files.items()}),
-            "layout": json.dumps(layout),
-            "other": list(other.items()),
-        }
-        self._append("runs", values)
-
-    def _append(self, table: str, values: Mapping[str, Any]) -> None:
-        for name, column in self.columns[table].items():
-            column.append(values.get(name))
-
-    def _shorten(self, lengths: Mapping[str, int]) -> None:
-        for table, columns in self.columns.items():
-            for column in columns.values():
-                del column[lengths[table] :]
-
-    def _size(self, table: str) -> int:
-        return len(next(iter(self.columns[table].values())))
+        self.rows["runs"].append(
+            {
+                "key": key,
+                "task": spec.get("task", key.split("/")[0]),
+                "attn": spec.get("attn", rule_name),
+                "preset": preset,
+                "spec": spec_hash,
+                "seed": int(seed.rpartition("-")[2]),
+                "commit": env.get("commit"),
+                "machine": env.get("machine"),
+                "device": env.get("device"),
+                "spec_json": files.get(SPEC, b"").decode(),
+                "env_json": files.get(ENV, b"").decode(),
+                "files": json.dumps({name: [len(data), content_digest(name, data)] for name, data in files.items()}),
+                "layout": json.dumps(layout),
+                "other": list(other.items()),
+            }
+        )
 
     def _grid(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         head, *rows = csv.reader(data.decode().splitlines())
         axes = head[len(WHO) : -len(WHAT)]
-        if [*WHO, *axes, *WHAT] != head or not set(axes) <= set(AXES):
+        if [*WHO, *axes, *WHAT] != head:
             raise ValueError("another grid than the tables are made for")
+        _check_axes(axes)
         shared = [(row, line) for row, line in enumerate(rows) if line[1].startswith(REFERENCE)]
         own = [line for line in rows if not line[1].startswith(REFERENCE)]
         test = sha256(json.dumps([head, [(row, line[1], line[len(WHO) :]) for row, line in shared]]).encode())[:12]
-        layout[f"cells:{place}"] = [self._size("cells"), len(own), axes, test]
+        start = len(self.rows["cells"])
         swap = own[0][1].rpartition("->")[2] if place else ""
         for line in own:
             values = dict(zip(WHO, line, strict=False)) | {"key": key, "swap": swap, "test": test}
-            self._append("cells", values | {"seed": int(line[4])} | _numbers(head, line))
+            self.rows["cells"].append(values | {"seed": int(line[4])} | _numbers(head, line))
         if test not in self.tests:
             self.tests.add(test)
             for row, line in shared:
-                self._append("references", {"test": test, "row": row, "reference": line[1], **_numbers(head, line)})
+                self.rows["references"].append({"test": test, "row": row, "reference": line[1], **_numbers(head, line)})
+        layout[f"cells:{place}"] = [start, len(own), axes, test]
 
     def _history(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         columns, *rows = csv.reader(data.decode().splitlines())
-        layout["history:"] = [self._size("history"), len(rows), columns]
+        layout["history:"] = [len(self.rows["history"]), len(rows), columns]
         for line in rows:
             known = dict(zip(columns, line, strict=True))
             plain = {name: _read(name, known[name]) for name in PLAIN if name in known}
             learned = [float(known[name]) if known[name] else None for name in columns if name not in PLAIN]
-            self._append("history", {"key": key, **plain, "learned": learned})
+            self.rows["history"].append({"key": key, **plain, "learned": learned})
 
     def _errors(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         errors, labels = errors_of(data)
-        if not set(labels) <= set(AXES) or errors.dtype != np.float32:
+        if errors.dtype != np.float32:
             raise ValueError("other errors than the tables are made for")
-        layout[f"errors:{place}"] = [self._size("errors"), len(errors), list(labels), errors.shape[1]]
-        swap = place.removeprefix("swap-")
+        _check_axes(labels)
+        layout[f"errors:{place}"] = [len(self.rows["errors"]), len(errors), list(labels), errors.shape[1]]
+        cells = layout.get(f"cells:{place}") if place else None
+        swap = self.rows["cells"][cells[0]]["swap"] if cells else place.removeprefix("swap-")
         for row, values in enumerate(errors):
             where = {axis: float(numbers[row]) for axis, numbers in labels.items()}
             where |= {"length": int(where["length"])} if "length" in where else {}
-            self._append("errors", {"key": key, "swap": swap, **where, "errors": values})
+            self.rows["errors"].append({"key": key, "swap": swap, **where, "errors": values})
 
     def _read_out(self, key: str, place: str, data: bytes, layout: dict[str, Any]) -> None:
         tensors = load(data)
         if not set(tensors) <= set(LAST):
             raise ValueError("other parameters than the tables are made for")
-        layout["bounds:"] = [self._size("bounds"), 1, {name: list(tensors[name].shape) for name in sorted(tensors)}]
-        self._append("bounds", {"key": key} | {name.replace(".", "_"): x.reshape(-1) for name, x in tensors.items()})
+        layout["bounds:"] = [len(self.rows["bounds"]), 1, {name: list(tensors[name].shape) for name in sorted(tensors)}]
+        self.rows["bounds"].append(
+            {"key": key} | {name.replace(".", "_"): x.reshape(-1) for name, x in tensors.items()}
+        )
 
 
 def _read(name: str, text: str) -> float | int | None:
