@@ -36,22 +36,28 @@ READ = ("direction", "size", "agrees", "decided", "more", "more_prompts", "chanc
 Recorded = Mapping[tuple[str, str], Sequence[Finding]]  # by experiment and preset
 
 
-def stored(
-    name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None, correlation: float | None = None
-) -> tuple[Experiment, list[str], list[Finding]]:
-    """Return an experiment as it fits a preset, what was left out and why, and its claims judged from stored runs.
+def fitted(whole: Experiment, store: Store, preset: str) -> tuple[Sides, list[str]]:
+    """Return the sides of an experiment's claims as it fits a preset, and what was left out and why.
 
-    One that trains nothing is the same at every preset: its claims are judged where it was asked, and nowhere else.
+    One that trains nothing is the same at every preset: where it was asked at another one, it has no claims here.
     """
-    made, left_out = experiments.fitting(experiments.load(name, files), preset, curves=store)
-    asked = judged_at(name, made, store, preset)
+    made, left_out = experiments.fitting(whole, preset, curves=store)
+    asked = judged_at(made, store, preset)
     if asked != preset:
-        return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(sides_of(made, store, preset), costs, correlation)
-    return made, [*left_out, *remarks(name, made, store, preset)], found
+        left_out.append(f"trains nothing and is the same at every preset: judged at {asked}")
+        made = changed(made, claims=[])
+    return sides_of(made, store, preset), left_out
 
 
-def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
+def stored(
+    whole: Experiment, store: Store, preset: str, costs: cost.Costs | None = None
+) -> tuple[list[str], list[Finding]]:
+    """Return remarks on an experiment at a preset, and its claims judged from stored runs."""
+    sides, left_out = fitted(whole, store, preset)
+    return [*left_out, *remarks(sides)], findings(sides, costs)
+
+
+def judged_at(experiment: Experiment, store: Store, preset: str) -> str:
     """Return the preset at which an experiment is judged where ``preset`` is asked for: that one, if it trains models.
 
     One that trains nothing is judged where it was asked, at another preset if at no other place.
@@ -59,7 +65,7 @@ def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset
     question = experiment.question()
     if question is None or question.trains:
         return preset
-    places = ((each, folders.fullest(experiment_name, store, each)) for each in (preset, *PRESETS))
+    places = ((each, folders.fullest(experiment.name, store, each)) for each in (preset, *PRESETS))
     return next((each for each, place in places if study_folder.read(place) is not None), preset)
 
 
@@ -67,33 +73,31 @@ def recorded(
     name: str, files: Path, store: Store, preset: str, record: Recorded, costs: cost.Costs
 ) -> tuple[list[str], Sequence[Finding]]:
     """Return remarks on an experiment at a preset, and its findings: the record's, or judged now."""
-    made, left_out = experiments.fitting(experiments.load(name, files), preset, curves=store)
+    sides, left_out = fitted(experiments.load(name, files), store, preset)
     known = record.get((name, preset), [])
-    if known and current(name, made, store, preset, known):
-        return [*left_out, *remarks(name, made, store, preset)], known
-    return stored(name, files, store, preset, costs)[1:]
+    judged = known if known and current(sides, known) else findings(sides, costs)
+    return [*left_out, *remarks(sides)], judged
 
 
-def current(name: str, experiment: Experiment, store: Store, preset: str, found: Sequence[Finding]) -> bool:
+def current(sides: Sides, found: Sequence[Finding]) -> bool:
     """Return True where findings on an experiment are about its present claims, judged from the runs of now."""
-    if [each.claim for each in found] != [claim.statement for claim in experiment.claims]:
-        return False
-    return {each.judged_from for each in found} == {checksum(name, experiment, store, preset)}
+    same = [each.claim for each in found] == [claim.statement for claim in sides.experiment.claims]
+    return same and {each.judged_from for each in found} == {checksum(sides)}
 
 
-def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> str:
+def checksum(sides: Sides) -> str:
     """SHA-256, shortened, of what an experiment's claims are judged from: its file, finished runs and studies."""
-    read = Sides(experiment, store, preset)
+    experiment, store = sides.experiment, sides.store
     registered = sorted((claim, time.isoformat()) for claim, time in experiment.registered.items())
     parts: list[object] = [ledger.VERSION, experiment.sha256, registered, ledger.seed_correlation(store)]
     for variant in experiment.variants:
-        spec = read.specs[variant.name]
+        spec = sides.specs[variant.name]
         for seed in sorted(store.seeds(spec)):
             # Whether a model has learned its task is read from the test with its own normalizer.
-            runs = (store.run(spec, seed, variant.tested_with), read.trained(variant.name, seed))
+            runs = (store.run(spec, seed, variant.tested_with), sides.trained(variant.name, seed))
             parts += [[each.key, each.swap, each.checksums()] for each in runs if each.finished]
     if experiment.question() is not None:
-        studies = (study_folder.read(place) for place in folders.of(name, store, preset))
+        studies = (study_folder.read(place) for place in folders.of(experiment.name, store, sides.preset))
         parts += [study.numbers for study in studies if study is not None]
     ordered = json.dumps(sorted(parts, key=json.dumps))
     return sha256(ordered.encode())[:16]
@@ -434,21 +438,22 @@ def _shares(table: Table) -> list[list[float]]:
     return [[share for share in known if share is not None] for known in shares]
 
 
-def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> list[str]:
+def remarks(sides: Sides) -> list[str]:
     """Return a line for each stored study of an experiment that was made from another version of its file.
 
     And for each that answers another question than is asked now, so that no claim is read from it.
     """
-    places = folders.of(name, store, preset)
+    experiment = sides.experiment
+    places = folders.of(experiment.name, sides.store, sides.preset)
     known = {place: study for place in places if (study := study_folder.read(place)) is not None}
     said = [
-        f"{place} was made from another version of {name}.toml (sha256 {study.source[:8]})."
+        f"{place} was made from another version of {experiment.name}.toml (sha256 {study.source[:8]})."
         for place, study in known.items()
         if study.source not in ("", experiment.sha256)
     ]
     if (analysis := experiment.question()) is None or not known:
         return said
-    now = folders.prepared(Sides(experiment, store, preset), analysis)
+    now = folders.prepared(sides, analysis)
     for place, study in known.items():
         if study.code and study.code != publish.code(experiment.analysis):
             said.append(

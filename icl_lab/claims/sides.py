@@ -56,7 +56,7 @@ class Value(NamedTuple):
     """A side of a claim for one training seed."""
 
     value: float = math.nan  # mean over the claim's cells, of the logarithm where ratios are compared
-    error: float = math.nan  # most that its standard error over test prompts can be
+    error: float = math.nan  # most that its standard error over prompts can be, where a side keeps no single ones
     resamples: Array | None = None  # of the prompts: the value on each, (1 + resamples,); None where none are kept
     closed: State | None = None  # without a value, the state of a claim that reads it: not run, or nothing to judge
     why: str = ""  # there is no value
@@ -204,9 +204,14 @@ class Sides:
 
     def table(self, claim: Claim) -> Table:
         """Return both sides of a claim by training seed, over the seeds that both have."""
-        seeds = sorted(self.seeds_of_both(claim))
-        left, right = (self.values(claim, side, seeds) for side in (claim.left, claim.right))
-        return dict(zip(seeds, zip(left, right, strict=True), strict=True))
+        seeds, sides = sorted(self.seeds_of_both(claim)), (claim.left, claim.right)
+        table = dict(zip(seeds, zip(*(self.values(claim, side, seeds) for side in sides), strict=True), strict=True))
+        for seed, (left, right) in table.items():
+            lacks = left.resamples is None or right.resamples is None
+            if lacks and left.closed is None and right.closed is None and self.prompts(claim):
+                errors = [self._error(claim, side, self._cells(claim, side), seed) for side in sides]
+                table[seed] = left._replace(error=errors[0]), right._replace(error=errors[1])
+        return table
 
     def seeds_of_both(self, claim: Claim) -> set[int]:
         """Return the training seeds that both sides of a claim have."""
@@ -229,8 +234,8 @@ class Sides:
 
     def _measurement(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> Value:
         try:
-            value, error = self._value(claim, side, side.of, cells, seed), self._error(claim, side, cells, seed)
-            return Value(value, error, self._resamples(claim, side, cells, seed))
+            value = self._value(claim, side, side.of, cells, seed)
+            return Value(value, resamples=self._resamples(claim, side, cells, seed))
         except Undefined as reason:
             return Value(closed=State.NOTHING_TO_JUDGE, why=str(reason.args[0]))
         except KeyError as reason:  # the preset's test grid has no such cell
@@ -376,8 +381,6 @@ class AnalysisSides(Sides):
         return self.analysis.value(self._answers(claim), of, side.cells, claim.metric, seed)
 
     def _error(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> float:
-        if not self.prompts(claim):
-            return math.nan
         return self.analysis.prompts_error(self._answers(claim), side.of, side.cells, claim.metric, seed)
 
     def _resamples(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> Array | None:

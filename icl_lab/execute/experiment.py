@@ -109,7 +109,7 @@ class UntilDecided:
     def look(self) -> None:
         """Judge the claims by the runs stored now."""
         statements = {claim.statement for claim in self.whole.claims}
-        _, _, found = judge.stored(self.name, self.files, self.lab.store, self.preset)
+        found = judge.stored(experiments.load(self.name, self.files), self.lab.store, self.preset)[1]
         self.findings = [finding for finding in found if finding.claim in statements]
 
     def next(self) -> Step | None:

@@ -58,6 +58,7 @@ def measure(monkeypatch, sides, value):
     """Let sides have these values in three seeds, by the side and the seed."""
     monkeypatch.setattr(sides, "seeds_of_both", lambda claim: {0, 1, 2})
     monkeypatch.setattr(sides, "_measurement", lambda claim, side, cells, seed: Value(value(side, seed)))
+    monkeypatch.setattr(sides, "_error", lambda *_: math.nan)
     monkeypatch.setattr(sides, "step", lambda claim, table: 0.0)
 
 

@@ -32,6 +32,8 @@ from icl_lab.base.files import checkout_hint, publish, sha256, write, writing
 from icl_lab.base.progress import Tick, counted, silent
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from icl_lab.runs.evidence.tables import Tables
 
 INDEX, CURRENT, LOCK, ADDING = "index.json", "current.csv", ".lock", ".adding"
@@ -104,6 +106,16 @@ class ArchivedRun:
         if name == WEIGHTS:
             return part.files[_weights(self.key)].sha256
         return _tables(self.archive.root, part).stamps(self.key)[name][1]
+
+    def cells(self, name: str) -> dict[str, Any] | None:
+        """Return the columns of a grid without putting its file together; None where there is no table of it."""
+        part = self._part
+        return None if part is None or name not in self else _tables(self.archive.root, part).cells(self.key, name)
+
+    def prompts(self, name: str) -> "tuple[np.ndarray, dict[str, np.ndarray]] | None":
+        """Return errors (cells, prompts) of single prompts and their labels by axis, in the same way."""
+        part = self._part
+        return None if part is None or name not in self else _tables(self.archive.root, part).prompts(self.key, name)
 
     def files(self) -> dict[str, bytes]:
         """Return every file of the run."""
