@@ -124,12 +124,11 @@ def read(name: str, folder: Path) -> Experiment:
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror or error}.") from None
     times = registration.read(path.parent)
-    return msgspec.structs.replace(
-        made,
-        name=path.stem,
-        sha256=hashlib.sha256(data).hexdigest(),
-        registered={claim: time for (experiment, claim), time in times.items() if experiment == path.stem},
-    )
+    if any(experiment == path.stem for experiment, _ in times):
+        digests = zip(made.claims, registration.digests(msgspec.to_builtins(made)), strict=True)
+        known = {claim.statement: times[path.stem, digest] for claim, digest in digests if (path.stem, digest) in times}
+        made = msgspec.structs.replace(made, registered=known)
+    return msgspec.structs.replace(made, name=path.stem, sha256=hashlib.sha256(data).hexdigest())
 
 
 def _path(name: str, folder: Path) -> Path:

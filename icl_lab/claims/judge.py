@@ -18,7 +18,7 @@ from icl_lab.base import markdown as md
 from icl_lab.base.files import sha256
 from icl_lab.base.option_values import write
 from icl_lab.base.registry import require
-from icl_lab.claims import cost, folders, ledger, printed, registration
+from icl_lab.claims import cost, folders, ledger, printed
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.ledger import FIRST, Finding
 from icl_lab.claims.schema import Claim, Experiment
@@ -161,7 +161,7 @@ def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Cos
 
 def _left_out(sides: Sides, claim: Claim, table: Table) -> tuple[list[int], bool]:
     """Seeds that may have suggested a claim; True if it cannot do without those trained before it was registered."""
-    named, since = claim.suggested_by.get(sides.preset, ()), sides.experiment.registered.get(registration.digest(claim))
+    named, since = claim.suggested_by.get(sides.preset, ()), sides.experiment.registered.get(claim.statement)
     skipped = _skipped(table) if sides.skips else {}
     rest = [seed for seed in table if seed not in named and seed not in skipped]
     early = [seed for seed in rest if since is not None and (ends := _ends([table[seed]])) and max(ends) < since]
@@ -190,6 +190,7 @@ def _compared(sides: Sides, claim: Claim, about: Finding, used: Table, known: Ta
     The rows ``used`` judge; what the prompts add may be taken from others that are ``known``.
     """
     seeds, scale = list(used), sides.scale(claim)
+    span = sides.span(claim) if scale == "difference" else math.inf
     plain = math.exp if scale == "log-ratio" else float
     left, right = ([plain(row[side].value) for row in used.values()] for side in (0, 1))
     lost = [
@@ -209,9 +210,9 @@ def _compared(sides: Sides, claim: Claim, about: Finding, used: Table, known: Ta
         left,
         right,
         scale,
-        resolution=sides.step(claim, used) if scale == "difference" else 0.0,
+        resolution=sides.step(claim, used) if span == 1 else 0.0,  # of shares and rates; a loss has no step
         inflation=lambda count: inflation(blocks[:count], correlation) if blocks else 1.0,
-        span=sides.span(claim) if scale == "difference" else math.inf,
+        span=span,
     )
 
     def read(noise: Callable[[int], Evaluation | None]) -> Finding:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue
-from icl_lab.claims import experiment, judge, printed, registration
+from icl_lab.claims import experiment, judge, printed
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import PrintedEffect, Quantity
 from icl_lab.claims.sides import Training, Value, first_end
@@ -89,7 +89,7 @@ def test_three_seeds_after_its_registration_judge_a_claim_alone(seeds, left_out,
     sides = GivenSides([1.0] * len(seeds), [2.0] * len(seeds), ends=[ends[seed] for seed in seeds], models=True,
                        seeds_of_table=seeds)  # fmt: skip
     about = claim()
-    sides.experiment.registered = {registration.digest(about): datetime(2026, 6, 1, tzinfo=UTC)}
+    sides.experiment.registered = {about.statement: datetime(2026, 6, 1, tzinfo=UTC)}
     assert judge._left_out(sides, about, sides.table(about)) == (left_out, exploratory)
     sides.experiment.registered = {}
     assert judge._left_out(sides, about, sides.table(about)) == ([], False)
