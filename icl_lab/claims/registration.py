@@ -57,8 +57,14 @@ def digests(experiment: Mapping[str, Any]) -> list[str]:
         cells = [[axis, [float(v) for v in values]] for axis, values in sorted(quantity.get("cells", {}).items())]
         return [quantity["of"], cells, *rules, variant.get("task", ""), sorted(settings.items())]
 
-    texts = (
-        [side(claim["left"]), side(claim["right"]), claim["is"], claim.get("metric", ""), float(claim.get("margin") or 0)]
+    texts = (  # TOML may write a margin of 2.0 as 2
+        [
+            side(claim["left"]),
+            side(claim["right"]),
+            claim["is"],
+            claim.get("metric", ""),
+            float(claim.get("margin") or 0),
+        ]
         for claim in experiment.get("claims", ())
     )
     return [sha256(msgspec.json.encode([*text, *common]))[:12] for text in texts]

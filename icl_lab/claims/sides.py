@@ -63,7 +63,8 @@ class Value(NamedTuple):
     training: Training = Training()
 
 
-Table = Mapping[int, tuple[Value, Value]]  # left and right by training seed
+Column = dict[int, Value]  # a side by training seed
+Table = tuple[Column, Column]  # left and right
 
 
 class Sides:
@@ -177,7 +178,7 @@ class Sides:
 
     def step(self, claim: Claim, table: Table) -> float:
         """Return the smallest step of a rate: one prompt of those in a cell."""
-        return 1 / float(self.measured(claim.left.of, next(iter(table)))[0].frame["count"].max())
+        return 1 / float(self.measured(claim.left.of, next(iter(table[0])))[0].frame["count"].max())
 
     def far(self, side: Quantity) -> bool:
         """True if the cells of a side lie outside training conditions."""
@@ -203,34 +204,45 @@ class Sides:
     # The table.
 
     def table(self, claim: Claim) -> Table:
-        """Return both sides of a claim by training seed, over the seeds that both have."""
-        seeds, sides = sorted(self.seeds_of_both(claim)), (claim.left, claim.right)
-        table = dict(zip(seeds, zip(*(self.values(claim, side, seeds) for side in sides), strict=True), strict=True))
-        for seed, (left, right) in table.items():
-            lacks = left.resamples is None or right.resamples is None
-            if lacks and left.closed is None and right.closed is None and self.prompts(claim):
-                errors = [self._error(claim, side, self._cells(claim, side), seed) for side in sides]
-                table[seed] = left._replace(error=errors[0]), right._replace(error=errors[1])
-        return table
+        """Return both sides of a claim: of two models all seeds of each, else the seeds that both have."""
+        seeds_of = self._seeds_of(claim)
+        both = seeds_of[0] & seeds_of[1]
+        sides, alone = (claim.left, claim.right), self.compares_models(claim)
+        left, right = (
+            self.values(claim, side, sorted(own if alone else both)) for side, own in zip(sides, seeds_of, strict=True)
+        )
+        for seed in sorted(left.keys() | right.keys()):
+            values = [side[seed] for side in (left, right) if seed in side]
+            if self.prompts(claim) and (len(values) < 2 or any(value.resamples is None for value in values)):
+                for column, side in zip((left, right), sides, strict=True):
+                    if seed in column and column[seed].closed is None:
+                        error = self._error(claim, side, self._cells(claim, side), seed)
+                        column[seed] = column[seed]._replace(error=error)
+        return left, right
 
-    def seeds_of_both(self, claim: Claim) -> set[int]:
-        """Return the training seeds that both sides of a claim have."""
-        return self.seeds(claim.left.of) & self.seeds(claim.right.of)
+    def compares_models(self, claim: Claim) -> bool:
+        """True if both sides are trained models, and two of them, not two tests of the same."""
+        left, right = claim.left.of, claim.right.of
+        models = self.is_model(left) and self.is_model(right)
+        return models and self.spec(left).training != self.spec(right).training
+
+    def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
+        return self.seeds(claim.left.of), self.seeds(claim.right.of)
 
     def _cells(self, claim: Claim, side: Quantity) -> Cells:
         return combinations(side.cells, self.task.pinned(summary.training_cell(self.task, self.spec(claim.left.of))))
 
-    def values(self, claim: Claim, side: Quantity, seeds: Sequence[int]) -> list[Value]:
+    def values(self, claim: Claim, side: Quantity, seeds: Sequence[int]) -> Column:
         """Return a side by training seed; claims share sides, so that each is read once."""
         if not seeds:
-            return []
+            return {}
         cells = self._cells(claim, side)
         key = (self.folder(claim), side.of, claim.metric, json.dumps([side.cells, cells]))
         for seed in seeds:
             if (*key, seed) not in self._values:
                 value = self._measurement(claim, side, cells, seed)
                 self._values[*key, seed] = value._replace(training=self._training(side.of, seed))
-        return [self._values[*key, seed] for seed in seeds]
+        return {seed: self._values[*key, seed] for seed in seeds}
 
     def _measurement(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> Value:
         try:
@@ -352,7 +364,7 @@ class AnalysisSides(Sides):
 
         It is known to one prompt of those that it was measured on, taken to be a quarter of the analysis' prompts.
         """
-        prompts, gaps = self.prompts(claim), {left.value - right.value for left, right in table.values()}
+        prompts, gaps = self.prompts(claim), {table[0][seed].value - table[1][seed].value for seed in table[0]}
         return PART / prompts if prompts and len(gaps) == 1 else 0.0
 
     def far(self, side: Quantity) -> bool:
@@ -369,10 +381,14 @@ class AnalysisSides(Sides):
         place = self.studies.place(claim)
         return place.name if place else ""
 
-    def seeds_of_both(self, claim: Claim) -> set[int]:
-        """Return the training seeds that the analysis has measured."""
+    def compares_models(self, claim: Claim) -> bool:
+        """False: an analysis asks all its models alike."""
+        return False
+
+    def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
         answers = self._answers(claim)
-        return set() if answers is None else set(self.analysis.seeds(answers))
+        seeds = set() if answers is None else set(self.analysis.seeds(answers))
+        return seeds, seeds
 
     def _answers(self, claim: Claim) -> folders.Answers | None:
         return self.studies.read(self.studies.place(claim)) if self._measured_now is None else self._measured_now
