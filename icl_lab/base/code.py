@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-PACKAGE = Path(__file__).parents[1]
+from icl_lab.base.version import PACKAGE
+
 PACKAGES = ("icl_lab.normalizers.", "icl_lab.tasks.", "icl_lab.model.positions", "icl_lab.analyses.")
 # Bases without arithmetic: declarations of tasks and of analyses.
 BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.frame")

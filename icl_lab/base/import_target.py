@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from icl_lab.base.errors import BadValue, LabError
+from icl_lab.base.version import PACKAGE
 
-OURS, IMPORTLIB = Path(__file__).parents[1], Path(importlib.__file__).parent
+IMPORTLIB = Path(importlib.__file__).parent
 
 
 def is_path(text: str) -> bool:
@@ -112,7 +113,7 @@ def _where(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not {OURS, IMPORTLIB} & set(Path(frame.filename).parents)
+        if not frame.filename.startswith("<") and not {PACKAGE, IMPORTLIB} & set(Path(frame.filename).parents)
     ]
     if not frames:
         return ""

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
-from icl_lab import __version__
 from icl_lab.base import outside
 from icl_lab.base.errors import LabError, Stopped, brief, first_line
-from icl_lab.base.version import commit
+from icl_lab.base.version import VERSION, commit
 from icl_lab.cli import hints, menu
 from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.imports import HELP_IMPORT, DeferredAnalysis, Menu, named
@@ -31,7 +30,7 @@ icl-lab list normalizers                    what can stand in place of softmax
 def version(context: click.Context, option: click.Parameter, asked: bool) -> None:
     """Say version and commit, and end."""
     if asked:
-        click.echo(f"icl-lab, version {__version__}, commit {commit()}")
+        click.echo(f"icl-lab, version {VERSION}, commit {commit()}")
         context.exit()
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import icl_lab
 from icl_lab.base import outside
 from icl_lab.base.errors import BadValue, Diverged, LabError, RunFailed, Stopped
 from icl_lab.base.files import publish, write
 from icl_lab.base.import_target import is_path
+from icl_lab.base.version import PACKAGE, VERSION
 from icl_lab.execute.parallel import RETRIES, Ending, WorkItem
 from icl_lab.runs import manifest, reuse
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
@@ -313,11 +313,10 @@ def _init(ray: ModuleType, address: str) -> None:
 def _version() -> str:
     """Versions of the package and of torch, with a checksum of the package's files: results depend on these."""
     whole = hashlib.sha256()
-    root = Path(icl_lab.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        whole.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        whole.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
     torch = importlib.metadata.version("torch").partition("+")[0]  # 2.13.0+cpu and 2.13.0+cu130 are one release
-    return f"icl_lab {icl_lab.__version__} (source {whole.hexdigest()[:12]}) with torch {torch}"
+    return f"icl_lab {VERSION} (source {whole.hexdigest()[:12]}) with torch {torch}"
 
 
 def _line(error: BaseException) -> str:

@@ -1,9 +1,10 @@
 """Model card of a trained model: description, measurements, limits of use."""
 
-from icl_lab import __version__, normalizers, tasks
+from icl_lab import normalizers, tasks
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.registry import Choice, Entry, Registry
+from icl_lab.base.version import VERSION
 from icl_lab.runs import provenance, summary
 from icl_lab.runs.command import differences
 from icl_lab.runs.run import Run
@@ -50,7 +51,7 @@ def text(run: Run, library: str = "icl_lab") -> str:
         "```",
         "",
         "It is a model of a study: it answers this task only, and one training seed says little of a normalizer.",
-        f"Sources: {rule.paper}; {about.paper}. Written by icl_lab {__version__}.",
+        f"Sources: {rule.paper}; {about.paper}. Written by icl_lab {VERSION}.",
     ]
     return "\n".join([*lines, ""])
 

@@ -4,9 +4,10 @@ import importlib.metadata
 import re
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+from icl_lab.base.version import PACKAGE
+
+PROJECT = PACKAGE.parent / "pyproject.toml"
 # What needs an extra; a test holds these to the extras that the package declares.
 PURPOSES = {
     "hf": "normalizers inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`, `export-hf`",

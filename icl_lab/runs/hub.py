@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from icl_lab import __version__
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, RunFailed, first_line
 from icl_lab.base.files import check_new, replace_folder
+from icl_lab.base.version import VERSION
 from icl_lab.runs import card, manifest
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run
@@ -83,7 +83,7 @@ def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str,
     lines += [
         f"{rows:,} cells of {columns['spec']:,} specifications: {columns['task']:,} tasks, {columns['attn']:,} "
         "normalizers and references. A row is a cell of a test grid, of one training seed. "
-        f"Written by icl_lab {__version__}.",
+        f"Written by icl_lab {VERSION}.",
         "",
         "A preset has been trained with other settings, too: group by the three columns of settings (or by `spec`) as "
         "well, or filter on those that are empty, so that a mean is one of seeds of one model.",

@@ -8,10 +8,10 @@ from typing import Any, Never
 from torch import nn
 from transformers import PreTrainedModel
 
-import icl_lab
 from icl_lab import normalizers
 from icl_lab.base.errors import BadValue
 from icl_lab.base.registry import require
+from icl_lab.base.version import VERSION
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.adapters import name_normalizer
@@ -60,7 +60,7 @@ def install(
     }
     width = getattr(model.config, "hidden_size", 0)
     told = {"attn": attn, "train_tokens": tokens, "layers": described, "width": width}
-    place(model, told | {"version": icl_lab.__version__})
+    place(model, told | {"version": VERSION})
     return [names[layer.module] for layer in chosen]
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
-from icl_lab import __version__
 from icl_lab.analyses.attention import live, patterns
 from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen
 from icl_lab.analyses.attention.report import answers_table, finding
+from icl_lab.base.version import VERSION
 from icl_lab.comparison.page import render
 from icl_lab.figures.attention import ramps
 from icl_lab.figures.base import short
@@ -51,7 +51,7 @@ def page(found: Seen, origin: str) -> AttentionPage:
             static={"head": static_head, "rows": static_rows},
             runs=[_card(found, number) for number in range(len(found.runs))],
             prompt=found.asked.origin,
-            version=__version__,
+            version=VERSION,
             command=found.command,
             origin=origin,
             legend=patterns.LEGEND,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from icl_lab import __version__, normalizers, tasks
+from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.base.files import publish, write
 from icl_lab.base.registry import Choice
+from icl_lab.base.version import VERSION
 from icl_lab.claims import ledger
 from icl_lab.cli import citations, index
 from icl_lab.cli.hints import program
@@ -68,7 +69,7 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 def doctor(results: Path) -> None:
     """Report on this machine: versions, device, extras with missing packages, disk."""
     device = environment.device("auto")
-    out(f"icl-lab   {__version__}, commit {environment.commit()}")
+    out(f"icl-lab   {VERSION}, commit {environment.commit()}")
     out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
     out(f"device    {environment.describe(device)}")
     for name, version in environment.versions().items():
@@ -111,7 +112,7 @@ def cite(names: tuple[str, ...]) -> None:
         if name not in known:
             raise UnknownName("normalizer or task", name, known)
     if not chosen:
-        out(citations.ITSELF % __version__)
+        out(citations.ITSELF % VERSION)
         return
     found = citations.of(registries, chosen)
     for paper in found:

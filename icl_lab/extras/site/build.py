@@ -9,10 +9,10 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-import icl_lab
 from icl_lab import tasks
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.base.version import PACKAGE
 from icl_lab.claims import ledger
 from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
 from icl_lab.extras.site.claims import ClaimEntry, Claims, Forest
@@ -24,7 +24,7 @@ from icl_lab.runs.store import Store
 
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"), ("overlay.html", "Overlay"))
-DOCS = Path(icl_lab.__file__).parents[1] / "docs"  # not there where only the package is installed
+DOCS = PACKAGE.parent / "docs"  # not there where only the package is installed
 README = DOCS.with_name("README.md")
 LEAGUE = "league-"
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
