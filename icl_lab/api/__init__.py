@@ -15,9 +15,9 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
+from icl_lab.execute import complete
 from icl_lab.execute.announce import changed
 from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, rules_of, settings_of, whole
-from icl_lab.execute.complete import check_no_study, complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
 from icl_lab.model.gpt2 import GPT2
@@ -76,10 +76,7 @@ def sweep(
     (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
     plan = RunPlan(task, rules_of(attn), preset, settings_of(settings), _seeds(seeds), swap)
-    check_no_study(where)
-    with where.session(plan.command("sweep", where)) as lab:
-        runs = plan.runs(lab.store)
-        complete(runs, lab, where)
+    runs, lab = complete.sweep(plan, where)
     shown = Runs([Run(run, lab) for run in runs if run.swap or not swap])
     return shown[0] if seeds is None and isinstance(attn, str) else shown
 
@@ -110,15 +107,8 @@ def compare(
     (['softmax', 'ssa'], ['curves', 'forest'])
     """
     from icl_lab.api.study import Study
-    from icl_lab.execute import study
 
-    plan = RunPlan(task, rules_of(attns), preset, settings_of(settings), _seeds(seeds))
-    told = "" if baseline == "softmax" else baseline
-    line = plan.command("compare", where, baseline=told, name=where.name)
-    with where.session(line) as lab:
-        runs = plan.runs(lab.store)
-        made = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
-    return Study(made, [Run(run, lab) for run in runs])
+    return Study.of(RunPlan(task, rules_of(attns), preset, settings_of(settings), _seeds(seeds)), baseline, where)
 
 
 @checked

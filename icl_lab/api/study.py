@@ -17,8 +17,11 @@ from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
 from icl_lab.comparison.page import Picture, words
 from icl_lab.comparison.page.tables import summaries
+from icl_lab.execute import study
 from icl_lab.execute.arguments import checked
+from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.study import Made
+from icl_lab.execute.where import Where
 from icl_lab.figures import paper
 from icl_lab.runs.store import by_rule
 
@@ -42,6 +45,18 @@ class Study(show.Written):
 
     made: Made
     members: Sequence[Run]
+
+    @classmethod
+    def of(cls, plan: RunPlan, baseline: str, where: Where) -> "Study":
+        """Compare the normalizers of a plan with one of them, and train missing runs.
+
+        Raises ``LabError`` with the line that the command line prints.
+        """
+        line = plan.command("compare", where, baseline="" if baseline == "softmax" else baseline, name=where.name)
+        with where.session(line) as lab:
+            runs = plan.runs(lab.store)
+            made = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
+        return cls(made, [Run(run, lab) for run in runs])
 
     @property
     def runs(self) -> Runs:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-import icl_lab as icl
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.cli.hints import then
@@ -30,6 +29,7 @@ from icl_lab.execute.where import SEEDS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from icl_lab.api.study import Study
     from icl_lab.execute.plan import RunPlan
     from icl_lab.execute.where import Where
     from icl_lab.runs.run import Run
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 def sweep(plan: "RunPlan", where: "Where") -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
     from icl_lab.cli.show import RunTable, close, tell_repeat
+    from icl_lab.execute import complete
 
     if plan.grid:
         _grid(plan, where)
@@ -54,7 +55,7 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
     shown = RunTable(plan)
     here = replace(where, evidence=bool(where.evidence), progress=shown)
     try:
-        icl.sweep(plan.task, plan.attns, plan.preset, plan.settings, seeds=plan.seeds, swap=plan.swap, where=here)
+        complete.sweep(plan, here)
     finally:
         if shown.done:
             close(shown.done)
@@ -86,18 +87,18 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 @gathered
 def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: "Where") -> None:
     """Compare normalizers over training seeds, and train missing runs."""
+    from icl_lab.api.study import Study
     from icl_lab.cli.show import warn
 
     if plan.grid:
         _grid(plan, where, baseline)
         return
-    seeds = len(plan.seeds)
-    made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
+    study = Study.of(plan, baseline, where)
     if cell:
-        _tell_cell(made, cell, baseline)
-    warn([run.stored for run in made.runs])
-    tell_files(made.folder, made.made.files, "report.html")
-    out(f"next: {then('compare', {'--seeds': [str(seeds + 2)]})}   (more seeds: surer answers)")
+        _tell_cell(study, cell, baseline)
+    warn([run.stored for run in study.runs])
+    tell_files(study.folder, study.made.files, "report.html")
+    out(f"next: {then('compare', {'--seeds': [str(len(plan.seeds) + 2)]})}   (more seeds: surer answers)")
 
 
 @click.command()
@@ -153,16 +154,13 @@ def rates(
 def train(plan: "RunPlan", where: "Where") -> None:
     """Train only: what sweep does before it tests."""
     from icl_lab.cli.show import TrainedModels
-    from icl_lab.execute.complete import check_no_study, complete
+    from icl_lab.execute import complete
 
     if plan.grid:
         _grid(plan, where, tested=False)
         return
-    check_no_study(where)
     here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
-    with here.session() as lab:
-        runs = plan.runs(lab.store)
-        complete(runs, lab, here, tested=False)
+    runs, _ = complete.sweep(plan, here, tested=False)
     _check_diverged(runs)
     if not where.dry_run:
         out(f"next: {then('sweep')}")
@@ -185,14 +183,14 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     tell_files(made.folder, made.files, "report.html")
 
 
-def _tell_cell(made: "icl.Study", cell: "Mapping[str, float]", baseline: str) -> None:
+def _tell_cell(study: "Study", cell: "Mapping[str, float]", baseline: str) -> None:
     said = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
-    kind = "ratio" if made.numbers.scale == "log-ratio" else "difference"
+    kind = "ratio" if study.numbers.scale == "log-ratio" else "difference"
     rows = [
         [f"`{row['attn']}`", f"{row['error']:.3g}", *([] if math.isnan(row["effect"]) else [_interval(row)])]
-        for row in made.at(**cell).to_dict("records")
+        for row in study.at(**cell).to_dict("records")
     ]
-    lost = made.numbers.not_learned
+    lost = study.numbers.not_learned
     note = [f"Not compared, since not learned: {', '.join(lost)}."] if lost else []
     out("\n".join([f"At {said}:", "", *md.table(["normalizer", "error", f"{kind} to {baseline}"], rows), "", *note]))
 
