@@ -10,9 +10,9 @@ import pytest
 
 import icl_lab
 from benchmarks.__main__ import bench
+from docs import tables
 from icl_lab import normalizers, tasks
 from icl_lab.claims import ledger
-from icl_lab.cli import index
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
@@ -21,8 +21,8 @@ from tests.make_lines import program_words
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = index.pages(ROOT)
-FINDINGS = ROOT / index.FINDINGS
+PAGES = tables.pages(ROOT)
+FINDINGS = ROOT / tables.FINDINGS
 EXAMPLES = {"square:c=3", "mine", "sine", "lookup:keys=12"}  # normalizers that a reader is to write
 ELSEWHERE = {
     "icl_lab/normalizers/square.py",
@@ -98,12 +98,12 @@ def test_a_normalizer_is_defined_once_in_the_readme():
 @every_page
 def test_tables_are_in_step(page):
     text = page.read_text()
-    assert index.fill(text, ROOT) == text, "run: make index"
+    assert tables.fill(text, ROOT) == text, "run: python -m docs.tables"
 
 
 def test_every_table_stands_somewhere():
     marks = [mark for page in PAGES for mark in re.findall(r"<!-- index (\w+) -->", page.read_text())]
-    assert sorted(marks) == sorted(index.BLOCKS)
+    assert sorted(marks) == sorted(tables.BLOCKS)
 
 
 def test_the_readme_shows_the_head_of_the_findings():
@@ -122,7 +122,7 @@ def test_the_findings_stand_on_one_page():
 
 @every_page
 def test_paragraphs_cite_verdicts_that_hold(page):
-    assert list(ledger.stale_citations(page.read_text(), index.recorded(ROOT))) == []
+    assert list(ledger.stale_citations(page.read_text(), tables.recorded(ROOT))) == []
 
 
 @every_page

@@ -14,6 +14,9 @@ from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.values import check_words
 
 OPTION = "--import"
+SUCCESSORS = {  # of commands of earlier versions
+    "index": "python -m docs.tables writes the tables of README and docs",
+}
 HELP_IMPORT = (
     "Add the normalizers, tasks and analyses of a module or a file; may be given again, before or after the command, "
     f"or by {outside.VARIABLE}=./mine.py,mypackage. Runs its code."
@@ -69,6 +72,14 @@ class Menu(click.Group):
         if found is None and name in self._outside():
             return DeferredAnalysis(name, registry.part(name).__doc__ or "")
         return found
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names; raises ``UsageError`` with the successor of one that went."""
+        if self.get_command(context, args[0]) is None and args[0] in SUCCESSORS:
+            raise click.UsageError(f"There is no command '{args[0]}' any more: {SUCCESSORS[args[0]]}.", context)
+        return super().resolve_command(context, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""

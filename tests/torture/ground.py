@@ -75,7 +75,6 @@ FROM_STORED: dict[str, list[str]] = {
     "report": ["report"],
     "report (analysis)": ["report", "results/experiments/tiny-smoke"],
     "site": ["site"],
-    "index": ["index", "page.md"],
     "export": ["export", "STUDY", "--to", "csv", "--out", "made/table.csv"],
     "evidence add": ["evidence", "add"],
     "evidence add-studies": ["evidence", "add-studies"],

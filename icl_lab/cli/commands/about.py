@@ -8,60 +8,19 @@ from pathlib import Path
 import click
 
 from icl_lab import normalizers, tasks
-from icl_lab.base.errors import BadValue, UnknownName
-from icl_lab.base.files import publish, write
+from icl_lab.base.errors import UnknownName
+from icl_lab.base.files import write
 from icl_lab.base.registry import Choice
 from icl_lab.base.version import VERSION
-from icl_lab.claims import ledger
-from icl_lab.cli import citations, index
+from icl_lab.cli import citations
 from icl_lab.cli.hints import program
 from icl_lab.cli.options import gathered, results_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.execute.progress import Bar, counted, say
+from icl_lab.execute.progress import say
 from icl_lab.execute.where import Where
 from icl_lab.runs import card as cards
-from icl_lab.runs import environment, extras, study_folder
-
-
-@click.command("index")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--check", is_flag=True, help="Only say whether the pages are in step; exit 1 if not.")
-def index_(files: tuple[Path, ...], check: bool) -> None:
-    """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
-
-    Without FILES the texts of stored studies too, from their tables.
-    """
-    pages = list(files) or index.pages(Path())
-    if missing := [str(page) for page in pages if not page.exists()]:
-        raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
-    stale = list[str]()
-    for page in counted(pages, "reading pages"):
-        try:
-            old = page.read_text()
-        except UnicodeDecodeError as error:
-            raise BadValue(f"{page} is no text: {error}.") from None
-        new = index.fill(old)
-        if old == new:
-            continue
-        stale.append(str(page))
-        if not check:
-            publish(page, new.encode())
-            out(f"wrote {page}")
-    for page in pages:
-        text = page.read_text()
-        if ledger.CITES.search(text):
-            for sentence in ledger.stale_citations(text, index.recorded(Path())):
-                raise BadValue(f"{page}: {sentence}; mend the paragraph.")
-    for place, text in () if files else index.texts(Path(), Bar()):
-        stale.append(str(place))
-        if not check:
-            study_folder.reword(place, text)
-            out(f"wrote {place}")
-    if not stale:
-        out(f"{len(pages)} pages are in step.")
-    elif check:
-        raise click.ClickException(f"out of step: {', '.join(stale)}; run: make index")
+from icl_lab.runs import environment, extras
 
 
 @click.command()
