@@ -1,5 +1,6 @@
 """Results folder, device and workers of a call, as Python and the command line name them; loads no torch."""
 
+import math
 import os
 import typing
 from collections.abc import Iterator
@@ -144,7 +145,7 @@ class Where:
         tracker.
         """
         from icl_lab.execute.tracking import Tracking
-        from icl_lab.runs.session import Lab
+        from icl_lab.runs.session import LONGEST, Lab
 
         reporter, device = self.reporter, self.torch_device()
         self._check_tracker(asked := self.track or os.environ.get("ICL_LAB_TRACK", ""))
@@ -157,6 +158,7 @@ class Where:
                 stopping=stopping,
                 command=reporter.command or command,
                 allow_large=self.allow_large,
+                longest=math.inf if self.allow_large else LONGEST,
                 tracked=tracked,
                 show=reporter.show,
             )

@@ -1,6 +1,5 @@
 """The session that a command opens: results folder, device, and receivers of progress."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,13 +40,9 @@ class Lab:
     stopping: Callable[[], bool] = lambda: False
     command: str = ""  # the command line, kept with the results
     allow_large: bool = False  # whether to begin what memory and time, as estimated, do not suffice for
+    longest: float = LONGEST  # seconds that the runs of a command may take, as estimated
     tracked: Untracked = field(default_factory=Untracked)
     show: Callable[[str], object] = lambda text: None  # tables of a study, before its figures are drawn
-
-    @property
-    def longest(self) -> float:
-        """Seconds that the runs of a command may take, as estimated."""
-        return math.inf if self.allow_large else LONGEST
 
     def tested(self, done: int, total: int) -> None:
         """Show how far the test is; raises ``Stopped`` between two of its shifts when asked to stop."""
