@@ -15,6 +15,7 @@ from icl_lab.cli.values import check_words
 
 OPTION = "--import"
 SUCCESSORS = {  # of commands of earlier versions
+    "card": "icl-lab publish RUN --to FOLDER writes it as README.md, with the weights and numbers",
     "index": "python -m docs.tables writes the tables of README and docs",
 }
 HELP_IMPORT = (

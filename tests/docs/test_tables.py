@@ -86,7 +86,7 @@ def test_outside_the_repository_it_says_so(tmp_path, monkeypatch):
     assert "run this in the folder of the repository" in err
 
 
-@pytest.mark.parametrize("command", ["index"])
+@pytest.mark.parametrize("command", ["index", "card"])
 def test_a_command_that_went_names_its_successor(run, command):
     code, _, err = run(command, "x", results=None)
     assert code == 2

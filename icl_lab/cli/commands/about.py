@@ -9,17 +9,13 @@ import click
 
 from icl_lab import normalizers, tasks
 from icl_lab.base.errors import UnknownName
-from icl_lab.base.files import write
 from icl_lab.base.registry import Choice
 from icl_lab.base.version import VERSION
 from icl_lab.cli import citations
 from icl_lab.cli.hints import program
-from icl_lab.cli.options import gathered, results_option
+from icl_lab.cli.options import results_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Folder
 from icl_lab.execute.progress import say
-from icl_lab.execute.where import Where
-from icl_lab.runs import card as cards
 from icl_lab.runs import environment, extras
 
 
@@ -41,23 +37,6 @@ def doctor(results: Path) -> None:
         state = f"missing {', '.join(lacking)}: pip install 'icl_lab[{extra}]'" if lacking else "there"
         out(f"extra     {extra}: {state} (for {purpose})" if purpose else f"extra     {extra}: {state}")
     out(f"browser   {shutil.which('chromium') or 'no chromium: the browser tests will be skipped'}")
-
-
-@click.command()
-@click.argument("places", nargs=-1, required=True, type=Folder(there=True), metavar="RUN...")
-@click.option("--write", "beside", is_flag=True, help="Write it beside the weights, as README.md.")
-@results_option
-@gathered
-def card(places: tuple[Path, ...], beside: bool, where: Where) -> None:
-    """Describe trained models: specification, measurements, how to load them; RUN is a run's folder."""
-    store = where.store()
-    for run in [store.at(place) for place in places]:
-        text = cards.text(run)
-        if beside:
-            write(run.folder / "README.md", text.encode())
-            out(f"wrote {run.folder / 'README.md'}")
-        else:
-            out(text)
 
 
 @click.command()
