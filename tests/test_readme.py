@@ -1,7 +1,11 @@
 """README and docs: short enough, in step with the code, and everything that they name exists."""
 
+import ast
+import io
+import pkgutil
 import re
 import shlex
+import tokenize
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +35,7 @@ ELSEWHERE = {
     "docs/_build/",
     "results/runs/",
     "results/own/",
+    "results/tracked/",
 }  # files that a reader writes or builds
 # Words that stand for what a reader puts there.
 PLACEHOLDERS = {"COMMAND", "FOLDER", "$SLURM_ARRAY_TASK_ID"}
@@ -137,6 +142,62 @@ def test_named_files_exist(page):
     for span in spans(page.read_text()):
         if re.fullmatch(r"(?:[\w.-]{2,}/)+[\w.-]*", span) and span not in ELSEWHERE:
             assert any((place / span).exists() for place in (ROOT, ROOT / "icl_lab")), span
+
+
+def prose(text):
+    """The docstrings and comments of a module."""
+    parts = (
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    )
+    docstrings = [ast.get_docstring(part) or "" for part in parts]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
+def dead_names(text, folder):
+    """Paths, modules and commands that a module's docstrings and comments name and that are not there."""
+    said, roots = prose(text), (ROOT, ROOT / "icl_lab", folder)
+    rooms = {path.name for root in (ROOT, ROOT / "icl_lab") for path in root.iterdir() if path.is_dir()}
+    for path in re.findall(r"(?<![\w./-])((?:[\w-]+/)+[\w-]+(?:\.\w+)?)", said):
+        ours = path.partition("/")[0] in rooms or path.endswith(".py")
+        if (
+            ours
+            and not f"{path}/".startswith(tuple(ELSEWHERE))
+            and not any(any(root.glob(f"{path}*")) for root in roots)
+        ):
+            yield path
+    for file in re.findall(r"(?<![\w./-])(\w+\.py)\b", said):
+        if not any(any(root.rglob(file)) for root in (ROOT / "icl_lab", folder)) and not (ROOT / file).exists():
+            yield file
+    for module in re.findall(r"\bicl_lab\.\w[\w.]*\b", said):
+        try:
+            pkgutil.resolve_name(module)
+        except (ImportError, AttributeError):
+            yield module
+    yield from (word for word in re.findall(r"\bicl-lab ([a-z][a-z-]+)", said) if word not in cli.commands)
+
+
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        ("# as in runs/store.py and store.py, results/own/x, src/their/thing or n/2", []),
+        ("# as in runs/stove.py", ["runs/stove.py"]),
+        ("# as in stove.py", ["stove.py"]),
+        ("# see claims/verdicts", ["claims/verdicts"]),
+        ("# ``icl_lab.runs.store.Store``, icl_lab.claims", []),
+        ("# see icl_lab.runs.stove", ["icl_lab.runs.stove"]),
+        ('"""Written by ``icl-lab sweep`` and ``icl-lab index``."""', ["index"]),
+    ],
+)
+def test_a_dead_name_in_a_docstring_is_found(text, dead):
+    assert list(dead_names(text, ROOT / "icl_lab" / "runs")) == dead
+
+
+@pytest.mark.parametrize("room", ["icl_lab", "docs", "experiments", "benchmarks"])
+def test_docstrings_name_what_exists(room):
+    modules = sorted((ROOT / room).rglob("*.py"))
+    dead = {str(path.relative_to(ROOT)): list(dead_names(path.read_text(), path.parent)) for path in modules}
+    assert {path: names for path, names in dead.items() if names} == {}
 
 
 def test_the_tree_in_the_readme_is_the_tree():

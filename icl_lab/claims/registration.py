@@ -1,7 +1,7 @@
 """Registration of claims: the commit since which a claim has its present sides, cells, metric and relation.
 
-Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it
-(``claims/claims.py``). Git knows the commit; a shallow clone does not have it, so that ``icl-lab index`` writes it into
+Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it. Git knows
+the commit; a shallow clone does not have it, so that ``icl-lab claims --record`` writes it into
 ``experiments/registered.csv``.
 """
 
