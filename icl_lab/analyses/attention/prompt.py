@@ -10,6 +10,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue, UnknownOption
+from icl_lab.base.option_values import GREATEST
 from icl_lab.base.registry import Choice
 from icl_lab.base.rng import stream
 from icl_lab.model import positions
@@ -22,7 +23,6 @@ from icl_lab.tasks.capabilities import TypedPrompts
 
 READABLE = 20  # examples of a drawn prompt whose tokens a page has room to name
 BYTES = 4 * 2**30  # what a forward pass with all its maps may take
-LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
 
 def _finite(prompt: Prompt) -> None:
     size = max(float(part.double().abs().max()) for part in (prompt.tokens, prompt.targets))
-    if not size <= LARGEST:
+    if not size <= GREATEST:
         raise BadValue(
             f"the prompt has numbers or labels as large as {size:.3g}; their squares are only finite in single "
-            f"precision up to {LARGEST:g}."
+            f"precision up to {GREATEST:g}."
         )
 
 

@@ -6,7 +6,8 @@ import torch
 
 from icl_lab.analyses.attention.live import Exported, LayerGraphs, OperatorGraph
 from icl_lab.analyses.attention.maps import Reading
-from icl_lab.analyses.attention.prompt import LARGEST, Asked, Window
+from icl_lab.analyses.attention.prompt import Asked, Window
+from icl_lab.base.option_values import GREATEST
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
 
@@ -43,7 +44,7 @@ def lay(
         "truth": [answer.truth for answer in readings[0].answers],
         "references": _references(task, whole, places),
         "last": window.last,
-        "largest": LARGEST,
+        "largest": GREATEST,
         "most": max(TOKENS, prompt.tokens.shape[1]),
     }, ""
 
