@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from icl_lab.base.errors import BadValue, LabError, Stopped
+from icl_lab.base.errors import LabError, Stopped
 from icl_lab.runs import environment, estimate, presets, provenance, reuse
 from icl_lab.runs.command import repeats
 from icl_lab.runs.run import Run
@@ -194,14 +194,8 @@ def count_words(runs: Sequence[Run], clock: Clock, jobs: int = 1) -> str:
     return f"{' and '.join(parts)} of {whole}, about {about}{at_once}" + (f" ({sources})" if sources else "")
 
 
-def check_time(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> None:
-    """Raise ``BadValue`` where the remaining work takes longer than the session allows, and name a preset that fits."""
-    if sentence := too_long(runs, lab, clock, jobs):
-        raise BadValue(sentence)
-
-
 def too_long(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> str:
-    """Return the sentence that says so; empty where the time that the laboratory allows suffices."""
+    """Say that the remaining work takes longer than the session allows, and name a preset that fits; else nothing."""
     left = [run for run in runs if not clock.done(run)]
     seconds = _together(left, clock, jobs)
     if seconds <= lab.longest:

@@ -19,7 +19,6 @@ from icl_lab.execute.announce import (
     announce,
     announce_all,
     changes,
-    check_time,
     count_words,
     duration,
     tell_engine,
@@ -39,19 +38,6 @@ if TYPE_CHECKING:
     from icl_lab.analyses.frame import AnyAnalysis
 
 FORCED = ".forced"  # in the folder of a run that was cleared by --retrain and is not finished yet
-
-
-def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool = True) -> None:
-    """Raise ``BadValue`` where the remaining work, ``together`` runs at once, does not fit this machine.
-
-    Asked before anything is trained or measured for them; unless the session allows large runs.
-    """
-    if lab.allow_large:
-        return
-    for run in {run.spec.hash: run for run in runs if not run.trained}.values():
-        estimate.check_training(run.spec, lab.device, together)
-    for run in {run.spec.hash: run for run in runs if tested and not run.finished}.values():
-        estimate.check_test(run.spec, lab.device, together)
 
 
 def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
@@ -95,8 +81,8 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     if where.dry_run:
         rehearse(every, lab, clock, where)
         return False
-    if where.bounded:
-        check_time(mine, lab, clock, where.jobs or 1)
+    if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
+        raise BadValue(sentence)
     if where.retrain:
         restart_all(mine, lab, clock, where, copies)
         where, clock = allocated(given, mine, lab, clock)
@@ -150,10 +136,17 @@ def untrained(runs: Sequence[Run], clock: Clock, where: Where) -> list[Run]:
 
 
 def check(runs: Sequence[Run], lab: Lab, where: Where, clock: Clock) -> None:
-    """Raise ``BadValue`` where the rest of runs does not fit this machine, ``LabError`` where a part of them fails."""
+    """Raise ``BadValue`` where the rest of runs does not fit this machine, ``LabError`` where a part of them fails.
+
+    Sizes are checked unless the session allows large runs, or another machine does them.
+    """
     left = unfinished(runs, clock)
-    if not where.remote:  # its time elsewhere is unknown here
-        check_sizes(left, lab, min(where.jobs or 1, len(left)), clock.tested)
+    sized = [] if lab.allow_large or where.remote else left
+    together = min(where.jobs or 1, len(left))
+    for spec in {run.spec.hash: run.spec for run in sized if not run.trained}.values():
+        estimate.check_training(spec, lab.device, together)
+    for spec in {run.spec.hash: run.spec for run in sized if clock.tested and not run.finished}.values():
+        estimate.check_test(spec, lab.device, together)
     for spec in {(run.spec.task, run.spec.attn): run.spec for run in left}.values():
         trial.check_parts(spec)
 
@@ -199,8 +192,10 @@ def carry_out(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool |
 
 
 def check_failures(runs: Sequence[Run], failures: Mapping[Path, str], say: Say) -> None:
-    """Say which trainings diverged; raise ``RunFailed`` where others failed."""
-    tell_divergence(runs, say)
+    """Say which trainings diverged, and so count as wrong everywhere; raise ``RunFailed`` where others failed."""
+    for run in runs:
+        if reason := run.diverged:
+            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --retrain trains it again.")
     if len(runs) == 1 and failures:
         raise RunFailed(*failures.values())
     if failures:
@@ -266,13 +261,6 @@ def restart(run: Run, lab: Lab) -> None:
         if run.finished or not begun.exists():
             run.clear()
             begun.touch()
-
-
-def tell_divergence(runs: Sequence[Run], say: Say) -> None:
-    """Say which trainings diverged, and so count as wrong everywhere."""
-    for run in runs:
-        if reason := run.diverged:
-            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --retrain trains it again.")
 
 
 def _drop_outdated(run: Run, lab: Lab) -> None:
