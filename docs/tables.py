@@ -83,11 +83,11 @@ def written(files: Sequence[Path], check: bool) -> Iterator[str]:
 
 def reworded(root: Path, check: bool) -> Iterator[str]:
     """Write the texts of stored studies, unless it is a ``check``; yield those that were out of step."""
-    for place, text in texts(root, Bar()):
-        yield str(place)
+    for path, text in texts(root, Bar()):
+        yield str(path)
         if not check:
-            study_folder.reword(place, text)
-            click.echo(f"wrote {place}")
+            study_folder.reword(path, text)
+            click.echo(f"wrote {path}")
 
 
 def pages(root: Path) -> list[Path]:
@@ -115,8 +115,8 @@ def texts(root: Path, tick: Tick = silent) -> Iterator[tuple[Path, str]]:
     """Yield each text of a stored study that its analysis writes otherwise now, with the new words."""
     store = _committed(root)
     specs = {run.spec.hash: run.spec for run in store.runs()}
-    found = [*(root / "results").glob(f"*/{studies.TEXT}"), *(root / "results").glob(f"experiments/*/{studies.TEXT}")]
-    for path in counted(sorted(found), "reading studies", tick):
+    stored = [*(root / "results").glob(f"*/{studies.TEXT}"), *(root / "results").glob(f"experiments/*/{studies.TEXT}")]
+    for path in counted(sorted(stored), "reading studies", tick):
         if (new := studies.redrawn(path.parent, specs, store)) and new != path.read_text():
             yield path, new
 
@@ -142,7 +142,7 @@ def source(paper: str) -> str:
 def _extras() -> list[str]:
     """One row an extra of the package."""
     rows = [
-        [f"`{name}`", extras.PURPOSES.get(name, ""), ", ".join(f"`{each}`" for each in needs)]
+        [f"`{name}`", extras.PURPOSES.get(name, ""), ", ".join(f"`{package}`" for package in needs)]
         for name, needs in extras.requirements().items()
     ]
     return md.table(["extra", "for", "adds"], rows)
@@ -162,7 +162,7 @@ def _experiments(root: Path) -> list[str]:
 @cache
 def recorded(root: Path) -> list[Finding]:
     """Return every claim at every scale, as the repository's record holds it."""
-    return [each for found in ledger.stored(_committed(root)).values() for each in found]
+    return [finding for findings in ledger.stored(_committed(root)).values() for finding in findings]
 
 
 def _paper(root: Path, name: str) -> list[str]:

@@ -83,9 +83,9 @@ __all__ = [*_PLACES]
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        found = getattr(import_module(f"icl_lab.{_PLACES[name]}"), name)
-        globals()[name] = found
-        return found
+        part = getattr(import_module(f"icl_lab.{_PLACES[name]}"), name)
+        globals()[name] = part
+        return part
     if name in _FAMILIES:
         return import_module(f"icl_lab.{name}")
     # Modules are imported as such; other names may be analyses, for which everything has to be loaded.

@@ -55,8 +55,8 @@ class Study(show.Written):
         line = plan.command("compare", where, baseline="" if baseline == "softmax" else baseline, name=where.name)
         with where.session(line) as lab:
             runs = plan.runs(lab.store)
-            made = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
-        return cls(made, [Run(run, lab) for run in runs])
+            written = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
+        return cls(written, [Run(run, lab) for run in runs])
 
     @property
     def runs(self) -> Runs:
@@ -66,8 +66,8 @@ class Study(show.Written):
     @property
     def numbers(self) -> numbers.PairedGrids:
         """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
-        found: numbers.PairedGrids = self.made.found
-        return found
+        compared: numbers.PairedGrids = self.made.found
+        return compared
 
     @property
     def verdict(self) -> str:
@@ -121,11 +121,11 @@ class Study(show.Written):
         """
         study, rows = self.numbers, []
         where = study.task.pinned(study.training) | cell
-        if not any(where.items() <= known.items() for known in study.cells()):
-            tested = {axis: sorted({known[axis] for known in study.cells()}) for axis in study.training}
+        if not any(where.items() <= near.items() for near in study.cells()):
+            tested = {axis: sorted({near[axis] for near in study.cells()}) for axis in study.training}
             said = "; ".join(f"{axis} {', '.join(f'{v:g}' for v in values)}" for axis, values in tested.items())
-            asked = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
-            raise BadValue(f"no cell of the test grid has {asked}; tested: {said}.")
+            wanted = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
+            raise BadValue(f"no cell of the test grid has {wanted}; tested: {said}.")
         for name in study.grids:
             compared = name != study.baseline and not study.not_learned.keys() & {name, study.baseline}
             numbers_of = study.versus(name, study.baseline, where).shown if compared else (math.nan,) * 3

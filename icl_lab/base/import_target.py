@@ -135,6 +135,6 @@ def shown(path: Path) -> str:
 def _neighbours(path: Path) -> str:
     if not path.parent.is_dir():
         return f"There is no folder {path.parent} either."
-    there = [each.name for each in path.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()]
-    close = get_close_matches(path.name, sorted(there), n=3, cutoff=0)
+    modules = [file.name for file in path.parent.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()]
+    close = get_close_matches(path.name, sorted(modules), n=3, cutoff=0)
     return f"Nearest there: {', '.join(close)}." if close else "There is no Python file in that folder."

@@ -30,17 +30,17 @@ def requirements() -> dict[str, list[str]]:
         metadata = importlib.metadata.metadata("icl_lab")
     except importlib.metadata.PackageNotFoundError:
         return {}
-    found: dict[str, list[str]] = {extra: [] for extra in metadata.get_all("Provides-Extra") or []}
+    packages: dict[str, list[str]] = {extra: [] for extra in metadata.get_all("Provides-Extra") or []}
     for line in metadata.get_all("Requires-Dist") or []:
         package, _, marker = line.partition(";")
         if extra := re.search(r"""extra == ['"]([\w-]+)['"]""", marker):
-            found[extra[1]].append(package.strip())
-    return _whole(found)
+            packages[extra[1]].append(package.strip())
+    return _whole(packages)
 
 
 def missing(needs: list[str]) -> list[str]:
     """Return those of these packages that are not installed."""
-    return [each for each in needs if not installed(_name(each))]
+    return [need for need in needs if not installed(_name(need))]
 
 
 def installed(name: str) -> bool:
@@ -54,14 +54,14 @@ def installed(name: str) -> bool:
 
 def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The extras, those within one another written out."""
-    found: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for extra, needs in declared.items():
-        found[extra] = []
-        for each in needs:
-            inside = re.fullmatch(r"icl[_-]lab\[([\w,\s-]+)\]", each)
+        packages[extra] = []
+        for need in needs:
+            inside = re.fullmatch(r"icl[_-]lab\[([\w,\s-]+)\]", need)
             names = inside[1].split(",") if inside else []
-            found[extra] += [line for name in names for line in declared.get(name.strip(), [])] if inside else [each]
-    return found
+            packages[extra] += [line for name in names for line in declared.get(name.strip(), [])] if inside else [need]
+    return packages
 
 
 def _name(requirement: str) -> str:

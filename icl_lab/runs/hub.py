@@ -44,9 +44,9 @@ def of_run(run: Run, name: str = "") -> dict[str, bytes]:
         raise RunFailed(f"{run.folder} is not finished; the same command goes on with it.")
     text, files = card.text(run), _of_evidence(run) if run.copied else _of_folder(run)
     home = Store(Path("results")).run(run.spec, run.seed).folder
-    place = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir {home.as_posix()}")
+    download = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir {home.as_posix()}")
     how = (
-        f"\nThe files are the folder of a run; {place} puts it where the lines above look. "
+        f"\nThe files are the folder of a run; {download} puts it where the lines above look. "
         "In any other place the folder itself is named: `icl.find(FOLDER)`, or `icl.load(FOLDER)` for the model.\n"
     )
     return {**files, "README.md": (text + how).encode()}
@@ -54,8 +54,8 @@ def of_run(run: Run, name: str = "") -> dict[str, bytes]:
 
 def _of_evidence(run: Run) -> dict[str, bytes]:
     """Files of a run that the evidence holds, with a manifest; it keeps errors of single prompts in some cells only."""
-    held = [each for each in (SPEC, *TRAINED, *MEASURED) if each in run.files and each != "errors.safetensors"]
-    files = {each: run.read(each) for each in held}
+    held = [file for file in (SPEC, *TRAINED, *MEASURED) if file in run.files and file != "errors.safetensors"]
+    files = {file: run.read(file) for file in held}
     return {**files, manifest.NAME: manifest.of(files)}
 
 

@@ -29,9 +29,9 @@ def doctor(results: Path) -> None:
     out(f"device    {environment.describe(device)}")
     for name, version in environment.versions().items():
         out(f"package   {name} {version}")
-    place = results if results.exists() else Path()
-    writable = "writable" if os.access(place, os.W_OK) else "NOT writable"
-    out(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
+    folder = results if results.exists() else Path()
+    writable = "writable" if os.access(folder, os.W_OK) else "NOT writable"
+    out(f"disk      {shutil.disk_usage(folder).free / 2**30:.1f} GiB free, results {writable}")
     for extra, needs in extras.requirements().items():
         lacking, purpose = extras.missing(needs), extras.PURPOSES.get(extra, "").replace("`", "")
         state = f"missing {', '.join(lacking)}: pip install 'icl_lab[{extra}]'" if lacking else "there"
@@ -44,16 +44,16 @@ def doctor(results: Path) -> None:
 def cite(names: tuple[str, ...]) -> None:
     """Print the papers of normalizers and tasks as BibTeX; without a name, icl_lab's own entry."""
     registries = [normalizers.registry, normalizers.wrappers, tasks.registry]
-    known = [name for registry in registries for name in registry.names()]
+    there = [name for registry in registries for name in registry.names()]
     chosen = [Choice.parse(part).name for name in names for part in name.split("+")]
     for name in chosen:
-        if name not in known:
-            raise UnknownName("normalizer or task", name, known)
+        if name not in there:
+            raise UnknownName("normalizer or task", name, there)
     if not chosen:
         out(citations.ITSELF % VERSION)
         return
-    found = citations.of(registries, chosen)
-    for paper in found:
+    papers = citations.of(registries, chosen)
+    for paper in papers:
         out(paper.bibtex)
-    if not found:
+    if not papers:
         say(f"{', '.join(chosen)}: no paper with an arXiv number is named; see {program()} list normalizers.")

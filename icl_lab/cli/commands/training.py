@@ -140,8 +140,8 @@ def rates(
 
     plan = curves.RatesPlan(task, attns, preset, settings, seeds, widths, factors)
     with where.session() as lab:
-        made = curves.measure(plan, lab, where)
-    tell_files(made.folder, made.files, "rates.png")
+        study = curves.measure(plan, lab, where)
+    tell_files(study.folder, study.files, "rates.png")
     out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [preset]})}")
 
 
@@ -179,8 +179,8 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     from icl_lab.execute import study
 
     with where.session() as lab:
-        made = study.ablate(plan, lab, where)
-    tell_files(made.folder, made.files, "report.html")
+        written = study.ablate(plan, lab, where)
+    tell_files(written.folder, written.files, "report.html")
 
 
 def _tell_cell(study: "Study", cell: "Mapping[str, float]", baseline: str) -> None:
@@ -203,8 +203,8 @@ def _grid(plan: "RunPlan", where: "Where", baseline: str = "", *, tested: bool =
     from icl_lab.execute import grids
 
     with where.session() as lab:
-        made = grids.measure(plan, lab, where, baseline, tested=tested)
-    tell_files(made.folder, made.files, "grid.png" if "grid.png" in made.files else "")
+        study = grids.measure(plan, lab, where, baseline, tested=tested)
+    tell_files(study.folder, study.files, "grid.png" if "grid.png" in study.files else "")
 
 
 def _check_diverged(runs: "Sequence[Run]") -> None:
