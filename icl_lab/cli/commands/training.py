@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import icl_lab as icl
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.cli.hints import then
@@ -29,7 +30,6 @@ from icl_lab.execute.where import SEEDS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from icl_lab.api.study import Study
     from icl_lab.execute.plan import RunPlan
     from icl_lab.execute.where import Where
     from icl_lab.runs.run import Run
@@ -87,13 +87,12 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
 @gathered
 def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: "Where") -> None:
     """Compare normalizers over training seeds, and train missing runs."""
-    from icl_lab.api.study import Study
     from icl_lab.cli.show import warn
 
     if plan.grid:
         _grid(plan, where, baseline)
         return
-    study = Study.of(plan, baseline, where)
+    study = icl.Study.of(plan, baseline, where)
     if cell:
         _tell_cell(study, cell, baseline)
     warn([run.stored for run in study.runs])
@@ -183,7 +182,7 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     tell_files(written.folder, written.files, "report.html")
 
 
-def _tell_cell(study: "Study", cell: "Mapping[str, float]", baseline: str) -> None:
+def _tell_cell(study: "icl.Study", cell: "Mapping[str, float]", baseline: str) -> None:
     said = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
     kind = "ratio" if study.numbers.scale == "log-ratio" else "difference"
     rows = [
