@@ -25,7 +25,7 @@ TRAITS = {
 NO_TRAIT = "none of the traits"
 
 
-class Part(NamedTuple):
+class ListedPart(NamedTuple):
     """A part as its docstring declares it: name with options, first line, formula and paper; of a normalizer more."""
 
     name: str
@@ -56,13 +56,13 @@ def listing(what: str) -> Iterator[str]:
         yield f"    {part.paper}"
 
 
-def parts(what: str, *, outside: bool = True) -> Iterator[Part]:
+def parts(what: str, *, outside: bool = True) -> Iterator[ListedPart]:
     """Yield the parts of one kind; those from ``outside`` the package too, if they are wanted."""
     for registry in KINDS[what]:
         for entry in registry.entries(outside=outside):
             options = registry.options(entry.name)
             name = f"{entry.name}:{','.join(options)}" if options else entry.name
-            part = Part(name, entry.line, entry.formula, entry.paper)
+            part = ListedPart(name, entry.line, entry.formula, entry.paper)
             if what == "normalizers":
                 rule = _rule(registry, entry.name)
                 traits = tuple(trait for trait in TRAITS if getattr(rule, trait))
