@@ -77,7 +77,7 @@ def _of_folder(run: Run) -> dict[str, bytes]:
 def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str, bytes]:
     """Files of a data set: the table of all cells, and its card. ``columns``: number of different values of each."""
     axes = [name for name in columns if name not in COLUMNS]
-    said = COLUMNS | dict.fromkeys(axes, "axis of the test, empty where the task has none of the name")
+    words = COLUMNS | dict.fromkeys(axes, "axis of the test, empty where the task has none of the name")
     lines = ["---", "license: mit", "tags: [in-context-learning, attention]", "configs:", "- config_name: default"]
     lines += [f"  data_files: {CELLS}", "---", "", "# Errors of small in-context learners under distribution shift", ""]
     lines += [
@@ -89,7 +89,7 @@ def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str,
         "well, or filter on those that are empty, so that a mean is one of seeds of one model.",
         "",
         *md.head(["column", "meaning", "values"]),
-        *(md.row([md.code(name), said[name], f"{columns[name]:,}"]) for name in columns),
+        *(md.row([md.code(name), words[name], f"{columns[name]:,}"]) for name in columns),
         "",
     ]
     return {CELLS: parquet, "README.md": "\n".join(lines).encode()}

@@ -52,8 +52,8 @@ def lay(
 def left_out(readings: Sequence[Reading]) -> list[str]:
     """Sentences on the normalizers that the page does not offer, and why."""
     models = [reading.live for reading in readings if isinstance(reading.live, Exported)]
-    found = {choice: why for model in models for choice, why in model.left_out.items()}
-    return [f"The page does not offer '{choice}': {why.rstrip('.')}." for choice, why in found.items()]
+    reasons = {choice: why for model in models for choice, why in model.left_out.items()}
+    return [f"The page does not offer '{choice}': {why.rstrip('.')}." for choice, why in reasons.items()]
 
 
 def too_large(size: int, most: int) -> str:
