@@ -1,8 +1,8 @@
 """Registration of claims: the commit since which a claim is about its present models, cells, metric and margin.
 
-Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it
-(``claims/judge.py``). Git knows the commit; a shallow clone does not have it, so that ``icl-lab claims --record``
-writes it into ``experiments/registered.csv``.
+Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it. Git knows
+the commit; a shallow clone does not have it, so that ``icl-lab claims --record`` writes it into
+``experiments/registered.csv``.
 """
 
 import csv

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from filelock import FileLock
 
-import icl_lab
 from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.files import checkout_hint, publish, sha256, write, writing
 from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.base.version import PACKAGE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +164,7 @@ class Archive:
             if named and not Path(named).is_dir():
                 raise BadValue(f"{VARIABLE} names '{named}', which is no folder; leave it empty for no evidence.")
             return cls(Path(named)) if named else None
-        here = (PLACE, Path(icl_lab.__file__).parent.parent / PLACE)
+        here = (PLACE, PACKAGE.parent / PLACE)
         return next((cls(path) for path in here if path.is_dir()), None)
 
     @property
