@@ -27,7 +27,7 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 NAME = "claims.csv"
-VERSION = 4  # raised when claims are judged otherwise than before from the same numbers
+VERSION = 5  # raised when claims are judged otherwise than before from the same numbers
 # What the repository's record was judged from, the correlation of seeds within a block that it found, and a seal on
 # both files.
 BASIS = "claims-basis.csv"

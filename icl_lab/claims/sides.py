@@ -30,7 +30,6 @@ from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Scale, resampled
 from icl_lab.comparison.verdict import State
 from icl_lab.runs import provenance, summary
-from icl_lab.runs.evidence.archive import ArchivedRun
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -305,11 +304,12 @@ class Sides:
             share = summary.normalized_error(errors, run.spec.attn, self.task) if errors else None
             about = Training(share)
             if run.recorded:
+                held = None if self.store.archive is None else self.store.archive.run(run.key)
+                texts = () if held is None else held.versions(ENVIRONMENT)
                 env = run.env()
+                first = first_end([env, *(json.loads(foreign.shallow(text)) for text in texts)])
                 code = {difference.kind for _, difference in provenance.changed([run])}
-                about = Training(
-                    share, first_end(run, env), (env.get("commit", ""), env.get("machine", "")), tuple(code)
-                )
+                about = Training(share, first, (env.get("commit", ""), env.get("machine", "")), tuple(code))
             self._trainings[of, seed] = about
         return self._trainings[of, seed]
 
@@ -429,14 +429,12 @@ def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
     return measure({name: Subject(task.references()[name])}, task, msgspec.json.decode(test, type=TestSpec)).errors
 
 
-def first_end(run: Run, env: Mapping[str, Any]) -> datetime | None:
-    """Time at which a training of this specification and seed first ended; None where it is not known.
+def first_end(environments: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return the time at which a training first ended, by the environments of it and its repetitions.
 
-    One that was repeated since gives the same numbers. A time without a zone is UTC.
+    One that was repeated gives the same numbers. None where it is not known; a time without a zone is UTC.
     """
-    held = run.copy.versions(ENVIRONMENT) if isinstance(run.copy, ArchivedRun) else ()
-    ends = [each.get("finished") for each in (*(json.loads(foreign.shallow(text)) for text in held), env)]
-    times = [datetime.fromisoformat(str(end)) for end in ends if end]
+    times = [datetime.fromisoformat(str(env["finished"])) for env in environments if env.get("finished")]
     return min((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
 
 

@@ -36,7 +36,6 @@ from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
 from icl_lab.runs.checkpoints import Differs
-from icl_lab.runs.evidence.archive import ArchivedRun
 from icl_lab.runs.lock import Say
 from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
 from icl_lab.runs.measure import Errors
@@ -313,7 +312,7 @@ class Run:
     def grid(self) -> Grid:
         """Return the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
         name, files = self.below("grid.csv"), self.files
-        columns = files.cells(name) if isinstance(files, ArchivedRun) else None
+        columns = files.cells(name)
         grid = (
             self._decoded(name, lambda data: Grid.read(data.decode())) if columns is None else Grid.of_columns(columns)
         )
@@ -323,7 +322,7 @@ class Run:
     def errors(self) -> Errors | None:
         """Return what each test prompt adds to the headline metric; None where that was not kept."""
         name, files = self.below("errors.safetensors"), self.files
-        if isinstance(files, ArchivedRun) and (kept := files.prompts(name)) is not None:
+        if (kept := files.prompts(name)) is not None:
             return Errors.of(torch.from_numpy(kept[0]), kept[1])
         data = files.find(name)
         return None if data is None else self._decoded(name, Errors.decoded, data)
