@@ -19,10 +19,7 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ("poster-task3", "SSMax finds more letters than softmax at eight times the training length"),
     ("ssa-table1", "SSA errs less than softmax in training conditions too"),
     ("ssa-figure1", "Softmax has boundary values: its answers to 9x and 10x stop below those of least squares"),
-    ("ssa-table1", "Far from training a softmax model is better than three nearest neighbours"),
-    ("ssa-table5", "SSA suffers less than softmax from a deviant input"),
     ("saturation-norm-in", "With a norm after the read-in a large query turns fewer of softmax's answers wrong"),
-    ("ssmax-figure2", "A logarithm of n explains the learned factor better than n itself"),
     ("lssa-reweight", "Re-weighting softmax with p = 3, without training, finds more needles far out"),
     ("text-recency", "Beyond the training length stick-breaking attention has a lower loss than softmax with ALiBi"),
 )

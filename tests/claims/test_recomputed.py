@@ -106,18 +106,25 @@ def values_of(side, spec, seeds, experiment, metric, log, home):
 
 
 def prompts_error(left, right, log):
-    """Standard errors of the prompts below and above, by a bootstrap of its own; none where a side lacks them."""
-    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
-    if not pairs:
+    """Standard errors of the prompts below and above, by a bootstrap of its own; none where a side lacks them.
+
+    Sides of unequal seeds are averaged each by itself.
+    """
+    if len(left) == len(right):
+        pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+        left, right = zip(*pairs, strict=True) if pairs else ((), ())
+    left, right = ([cells for cells in side if cells is not None] for side in (left, right))
+    if not left or not right:
         return None
-    draws = np.random.default_rng(12345).multinomial(n := len(pairs[0][0][0]), np.full(n, 1 / n), size=4000) / n
+    draws = np.random.default_rng(12345).multinomial(n := len(left[0][0]), np.full(n, 1 / n), size=4000) / n
     height = np.log if log else lambda values: values
 
     def gap(weights):
-        sides = [
-            np.mean([height(weights @ cell) for cell in side], axis=0) for pair in pairs for side in pair
-        ]  # left, right, left, right ..
-        return np.mean([a - b for a, b in zip(sides[::2], sides[1::2], strict=True)], axis=0)
+        means = [
+            np.mean([[height(weights @ cell) for cell in cells] for cells in side], axis=(0, 1))
+            for side in (left, right)
+        ]
+        return means[0] - means[1]
 
     middle, drawn = gap(np.full((1, n), 1 / n))[0], gap(draws)
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -126,18 +133,20 @@ def prompts_error(left, right, log):
 
 def interval(left, right, noise, resolution=0.0, unpaired=False):
     """Effect with the interval of a look: t over seeds and normal over prompts, in quadrature."""
-    seeds = len(left)
-    gaps = left - right
+    seeds = min(len(left), len(right))
     if unpaired:
-        parts = [side.var(ddof=1) / seeds for side in (left, right)]
+        parts = [side.var(ddof=1) / len(side) for side in (left, right)]
         error = math.sqrt(sum(parts))
-        freedom = sum(parts) ** 2 / sum(part**2 / (seeds - 1) for part in parts)
+        freedom = sum(parts) ** 2 / sum(
+            part**2 / (len(side) - 1) for part, side in zip(parts, (left, right), strict=True)
+        )
     else:
-        error, freedom = gaps.std(ddof=1) / math.sqrt(seeds), seeds - 1
+        error, freedom = (left - right).std(ddof=1) / math.sqrt(seeds), seeds - 1
     error = max(error, resolution / math.sqrt(seeds))
     tail = 1 - LOOKS[seeds] * 0.05 / 2
     wide = [math.hypot(stats.t.ppf(tail, freedom) * error, stats.norm.ppf(tail) * side) for side in noise or (0, 0)]
-    return gaps.mean(), gaps.mean() - wide[0], gaps.mean() + wide[1]
+    effect = left.mean() - right.mean()
+    return effect, effect - wide[0], effect + wide[1]
 
 
 def home_of(spec, experiment):
@@ -158,6 +167,7 @@ def test_a_printed_interval_is_computed_again(where):
     made = tomllib.loads((ROOT / "experiments" / f"{name}.toml").read_text())
     (claim,) = (each for each in made["claims"] if each["statement"] == statement)
     log, seeds = row["scale"] == "log-ratio", [int(seed) for seed in row["seeds"].split()]
+    right_seeds = [int(seed) for seed in row["right_seeds"].split()] or seeds
     if not row["low"]:
         assert "[" not in shown
         return
@@ -173,15 +183,24 @@ def test_a_printed_interval_is_computed_again(where):
         trained = next(iter(spec_of.values()))
         home = home_of(spec_of.get(claim["left"]["of"], trained), made)
         (left, left_errors, left_prompts), (right, right_errors, right_prompts) = (
-            values_of({"cells": {}, **side}, spec_of.get(side["of"], trained), seeds, name, metric, log, home)
-            for side in sides
+            values_of({"cells": {}, **side}, spec_of.get(side["of"], trained), own, name, metric, log, home)
+            for side, own in zip(sides, (seeds, right_seeds), strict=True)
         )
+        if row["pairing"]:  # of two models all seeds count where a side has two or more that the other lacks
+            cells, specs_of = table("cells"), [spec_of[side["of"]].partition("->") for side in sides]
+            own = [set(cells[(cells["spec"] == spec) & (cells["swap"] == swap)]["seed"]) for spec, _, swap in specs_of]
+            both, out = own[0] & own[1], set(map(int, row["left_out"].split()))
+            further = max(map(len, own)) - len(both)
+            if specs_of[0][0] != specs_of[1][0] and not row["left_out"] and further < 2:
+                assert right_seeds == seeds
+            elif row["right_seeds"]:
+                assert [set(seeds), set(right_seeds)] == [side - out for side in own]
         if any(side["of"].startswith("reference:") for side in sides):  # whose single prompts are drawn, not stored
             noise = tuple(float(row[f"prompts_error_{side}"] or 0) for side in ("below", "above"))
         else:
             noise = prompts_error(left_prompts, right_prompts, log) if metric == headline else None
         if noise is None:  # single prompts are not kept: the most that their standard errors can be
-            noise = (np.mean(np.add(left_errors, right_errors)),) * 2
+            noise = (np.mean(left_errors) + np.mean(right_errors),) * 2
         cells = table("cells")
         mine = cells[(cells["spec"] == trained.partition("->")[0]) & (cells["metric"] == metric)]
         counts = mine["value"] * mine["count"]  # a rate moves by one prompt, so that these are whole numbers
