@@ -103,10 +103,10 @@ def test_every_claim_leads_to_its_cells_and_numbers(stock):
             ]
             assert "[{:.3g}, {:.3g}]".format(*ends) in place["text"]
         # The values beside it give the same number.
-        assert len(entry.found.left) == len(entry.found.right) == len(row["seeds"].split())
-        assert math.fsum(entry.found.gaps) / len(row["seeds"].split()) == pytest.approx(
-            float(row["effect"]), rel=1e-6, abs=1e-9
-        ), row
+        on = math.log if row["scale"] == "log-ratio" else float
+        left, right = (math.fsum(map(on, side)) / len(side) for side in (entry.found.left, entry.found.right))
+        assert left - right == pytest.approx(float(row["effect"]), rel=1e-6, abs=1e-9), row
+        assert [len(values) for _, values in entry.table] == [len(entry.seeds)] * 3
 
 
 @pytest.mark.slow

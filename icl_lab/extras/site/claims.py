@@ -102,15 +102,25 @@ class ClaimEntry:
         return (" equals " if self.claim.is_ == "equal" else f" {self.claim.is_} ").join(self.names)
 
     @property
+    def seeds(self) -> list[int]:
+        """Training seeds that a side has, the columns of ``table``."""
+        return sorted({*self.found.seeds, *self.found.right_seeds})
+
+    @property
     def table(self) -> list[tuple[str, list[str]]]:
-        """Rows of (side, value of each seed), and their ratio or difference; empty without a value."""
+        """Rows of (side, value of each seed), and their ratio or difference; empty without a value.
+
+        A seed that one side lacks has an empty cell.
+        """
         found = self.found
         if not found.left:
             return []
-        gaps = [a / b if found.ratio else a - b for a, b in zip(found.left, found.right, strict=True)]
+        left = dict(zip(found.seeds, found.left, strict=True))
+        right = dict(zip(found.right_seeds or found.seeds, found.right, strict=True))
+        gaps = {k: left[k] / right[k] if found.ratio else left[k] - right[k] for k in left.keys() & right.keys()}
         last = "ratio" if found.ratio else "difference"
-        rows = zip((*self.names, last), (found.left, found.right, gaps), strict=True)
-        return [(name, [f"{value:.4g}" for value in values]) for name, values in rows]
+        rows = zip((*self.names, last), (left, right, gaps), strict=True)
+        return [(name, [f"{row[k]:.4g}" if k in row else "" for k in self.seeds]) for name, row in rows]
 
     @property
     def sides(self) -> list[tuple[str, str]]:
