@@ -240,7 +240,8 @@ def test_the_first_page_has_readmes_findings_and_picture(store):
     text = " ".join(" ".join(Page(site["index.html"]).text).split())
     (bullet,) = re.findall(r"(?m)^\* \*\*SSA far from training\.\*\* (.*?)\(", (DOCS.parent / "README.md").read_text())
     assert " ".join(bullet.split())[:60] in text
-    assert site["pictures/error-over-sigma.png"].exists()
+    assert all(site[f"pictures/causes{kind}.png"].exists() for kind in ("", "-dark", "-narrow"))
+    assert "docs/pictures" not in site["index.html"].decode()
     assert "cites" not in text
     assert "Train small GPT-2 models with softmax" in text
     assert re.search(r'<a href="boundary.html">the\s+boundary</a>', site["index.html"].decode())

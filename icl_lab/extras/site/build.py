@@ -145,10 +145,10 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
 
 
 def readme_findings() -> str:
-    """Return README's first sentence, its picture and its findings; empty where there is no README."""
+    """Return README's first sentence, its message, picture and findings; empty where there is no README."""
     text = README.read_text(encoding="utf-8") if README.exists() else ""
-    parts = re.search(r"(?s)\n\n([^\n]+).*?\n(!\[.*?)\nRatio, or difference", text)
-    return f"\n{parts[1]}\n\n{parts[2]}".replace("](docs/", "](") if parts else ""
+    parts = re.search(r"(?s)\n\n([^\n]+).*?\n(\*\*[^\n]+\n[^\n]+\n\n<picture>.*?)\nRatio, or difference", text)
+    return f"\n{parts[1]}\n\n{parts[2]}".replace("](docs/", "](").replace('"docs/', '"') if parts else ""
 
 
 def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
