@@ -252,7 +252,10 @@ def _panel(axes: Axes, task: str, rows: list[Row], order: list[str], ink: str, p
     axes.spines[["left", "bottom"]].set_color(ink)
     axes.grid(axis="both", alpha=0.15)
     below = axes.transAxes + ScaledTranslation(0, -0.42, axes.figure.dpi_scale_trans)  # inches: under the axis' label
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, fontsize=7, frameon=False, ncols=2)
+    dense = {"columnspacing": 1.0, "handlelength": 1.4, "handletextpad": 0.5}  # so that it is no wider than a panel
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, fontsize=7, frameon=False, ncols=2, **dense
+    )
 
 
 @click.command()
