@@ -8,3 +8,15 @@ import pytest
 def few(count, cases: Iterable):
     """The cases, all but the first so many marked exhaustive."""
     return [case if at < count else pytest.param(case, marks=pytest.mark.exhaustive) for at, case in enumerate(cases)]
+
+
+# Of normalizers: the softmax itself, a warped score, a recurrence over keys, a sparse map, and two maps with one value.
+REPRESENTATIVES = {"softmax", "ssa", "stick-breaking", "entmax", "differential"}
+
+
+def representatives(choices):
+    """Mark all normalizers but five as exhaustive: for what the base class or the model does alike for all.
+
+    Values of each are computed by hand (tests/normalizers/test_values.py), every day.
+    """
+    return [each if each in REPRESENTATIVES else pytest.param(each, marks=pytest.mark.exhaustive) for each in choices]

@@ -15,6 +15,7 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal, extra
 from icl_lab.runs.spec import resolve
 from icl_lab.testing.rule_inputs import HEADS, WIDTH, masks, qkv, stirred
+from tests.cases import representatives
 
 WITHOUT = ("cosformer", "sima")  # they have no scores
 WRAPPED = ("lssa+reweight:p=3", "ssa+gated", "forget+gated", "sigmoid:l1=yes", "relu:divide=l1", "elastic:bias=4")
@@ -136,7 +137,9 @@ def test_numbers_of_a_code_learn_and_stay_finite(choice):
         assert (p.grad != 0).any(), name
 
 
-@pytest.mark.parametrize("choice", [name for name in ADDED if name not in OTHERWISE and name != "average"])
+@pytest.mark.parametrize(
+    "choice", representatives(name for name in ADDED if name not in OTHERWISE and name != "average")
+)
 def test_a_bias_is_part_of_the_score(choice):
     """A bias u_i v_j is one more channel of queries and keys."""
     rule, (q, k, _) = stirred(choice), qkv()
@@ -176,7 +179,7 @@ def test_a_bias_of_normalizers_that_read_more_than_products():
     torch.testing.assert_close(last, last[..., :1].expand_as(last))  # alike but for the sum of the row
 
 
-@pytest.mark.parametrize("choice", ADDED)
+@pytest.mark.parametrize("choice", representatives(ADDED))
 def test_attend_adds_the_same_bias_as_weights(choice):
     rule, (q, k, v) = stirred(choice), qkv()
     for name, visible in masks().items():
@@ -188,7 +191,7 @@ def test_attend_adds_the_same_bias_as_weights(choice):
         assert choice == "average" or not torch.allclose(o, rule.attend(q, k, v, visible)), name
 
 
-@pytest.mark.parametrize("choice", ADDED)
+@pytest.mark.parametrize("choice", representatives(ADDED))
 def test_without_a_bias_no_bit_is_other(choice):
     rule, (q, k, v) = stirred(choice), qkv()
     for visible in masks().values():

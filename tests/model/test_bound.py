@@ -18,6 +18,7 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import bound_words
+from tests.cases import representatives
 
 RESULTS = Path(__file__).parents[2] / "results"
 NORMS = ["layer", "rms"]
@@ -71,7 +72,7 @@ def test_the_bound_is_the_greatest_answer_of_any_residual_stream(kind):
 
 
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("attn", normalizers.names())
+@pytest.mark.parametrize("attn", representatives(normalizers.names()))
 def test_no_prompt_exceeds_the_bound(attn, kind):
     model = build(attn, final_norm=kind)
     centre, bound = model.answer_bound()

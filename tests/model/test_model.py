@@ -11,6 +11,7 @@ from icl_lab.model import positions
 from icl_lab.model.blocks import MLP
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.runs.spec import resolve
+from tests.cases import representatives
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
 NO_SCORES = ("cosformer", "sima")
@@ -166,7 +167,7 @@ def test_a_llama_block_by_hand():
 
 
 @pytest.mark.parametrize("code", ["learned", "rotary"])
-@pytest.mark.parametrize("name", [name for name in normalizers.names() if name != "softmax"])
+@pytest.mark.parametrize("name", representatives(name for name in normalizers.names() if name != "softmax"))
 def test_the_normalizer_is_in_the_path(name, code):
     """Another normalizer answers otherwise on the same weights, and the loss reaches its own parameters."""
     baseline, model = build(positions=code), build(name, positions=code)
@@ -189,7 +190,7 @@ def test_the_normalizer_is_in_the_path(name, code):
             assert value.grad.abs().max() > 0, parameter
 
 
-@pytest.mark.parametrize("name", [*normalizers.names(), "ssa+gated:per=channel", "forget+gated"])
+@pytest.mark.parametrize("name", representatives([*normalizers.names(), "ssa+gated:per=channel", "forget+gated"]))
 def test_watching_changes_nothing_and_shows_what_is_used(name):
     model, seen = build(name).double(), {}
     x = tokens().double()
@@ -347,7 +348,7 @@ def queries_of(model, t):
         return model.answer_queries(context, queries), one_by_one(model, context, queries)
 
 
-@pytest.mark.parametrize("name", normalizers.names())
+@pytest.mark.parametrize("name", representatives(normalizers.names()))
 def test_queries_of_one_context_are_answered_at_once(name):
     model = build(name, positions="none")
     ordered = any(rule.ordered for rule in model.rules)

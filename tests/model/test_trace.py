@@ -13,13 +13,14 @@ from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.model.trace import DIMS
 from icl_lab.runs.spec import resolve
+from tests.cases import representatives
 
 READING = TokenSpec(width=1, outputs=1, roles=2, train_tokens=12)
 ATTENTION = ["q", "k", "v", "scores", "weights", "heads", "attention"]
 RULES = [*normalizers.names(), "lssa+reweight:p=3", "softmax+gated", "ssa+gated:per=channel", "forget+gated"]
 # Their weights are made of more than scores: of the vectors, of halves of them, or of their directions.
 OWN_SCORES = {"cosformer", "differential", "lssa", "lssa+reweight:p=3", "qassmax", "sima", "threshold"}
-every_rule = pytest.mark.parametrize("name", RULES)
+every_rule = pytest.mark.parametrize("name", representatives(RULES))
 
 
 def build(attn="softmax", reading=READING, **spec):
