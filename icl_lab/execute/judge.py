@@ -33,11 +33,12 @@ class Trial:
     only: Sequence[str] = ()
     rates: str = "shared"
 
-    def command(self, lab: Lab) -> str:
+    def command(self, where: Where) -> str:
         """Return the command that judges it."""
         told = {"against": ",".join(self.against) if list(self.against) != ["softmax"] else "", "seeds": self.seeds}
         told |= {"only": list(self.only), "rates": self.rates if self.rates == "own" else ""}
-        line = command.joined("judge", [self.rule, *command.options(told)], lab.store.root)
+        told |= {"experiments": where.experiments if str(where.experiments) != "experiments" else ""}
+        line = command.joined("judge", [self.rule, *command.options(told)], where.root)
         imports = [word for source in outside.loaded() for word in ("--import", source.given)]
         return line.replace("icl-lab", shlex.join(["icl-lab", *imports]), 1)
 
@@ -73,7 +74,7 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
         nearest=facts.nearest(rule),
         distance=facts.DISTANCE,
         left_out=left_out,
-        onward=_onward(asked, compared, found, lab),
+        onward=_onward(asked, compared, found, where),
     )
 
 
@@ -127,7 +128,7 @@ def _runs(compared: Sequence[Sequence[Sides]], count: int) -> list[Run]:
     return list(found.values())
 
 
-def _onward(asked: Trial, compared: dict[str, list[Sides]], found: dict[str, dict[str, Answers]], lab: Lab) -> str:
+def _onward(asked: Trial, compared: dict[str, list[Sides]], found: dict[str, dict[str, Answers]], where: Where) -> str:
     """The command that brings open questions to their next look, or else repeats all at own rates."""
     steps = [
         next_step(sides, [found[baseline][claim.where] for claim in sides.experiment.claims])
@@ -136,5 +137,5 @@ def _onward(asked: Trial, compared: dict[str, list[Sides]], found: dict[str, dic
     ]
     looks = [step.seeds for step in steps if step is not None]
     if looks:
-        return replace(asked, seeds=max(asked.seeds, min(looks))).command(lab)
-    return replace(asked, rates="own").command(lab) if asked.rates == "shared" else ""
+        return replace(asked, seeds=max(asked.seeds, min(looks))).command(where)
+    return replace(asked, rates="own").command(where) if asked.rates == "shared" else ""
