@@ -5,7 +5,6 @@ and of its baseline. Its claims are none of the ledger's: ``where`` is the name 
 difference.
 """
 
-import json
 import math
 import re
 from collections import Counter
@@ -15,6 +14,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from icl_lab.base import markdown as md
@@ -62,17 +62,15 @@ def suite(files: Path, only: Sequence[str] = ()) -> Suite:
         raise BadValue(f"{place} holds no suite of questions: experiments, and their version in {VERSION}.")
     whole = Suite((place / VERSION).read_text().strip(), read)
     for name in only:
-        if not any(_named(question, name) for question in whole.questions):
+        if not any(_asks(question, [name]) for question in whole.questions):
             raise UnknownName("question", name, whole.questions)
-    asked = [
-        replace(made, claims=[c for c in made.claims if not only or any(_named(c.where, name) for name in only)])
-        for made in read
-    ]
-    return Suite(whole.version, [made for made in asked if made.claims])
+    claims = [[claim for claim in made.claims if not only or _asks(claim.where, only)] for made in read]
+    asked = [replace(made, claims=kept) for made, kept in zip(read, claims, strict=True) if kept]
+    return Suite(whole.version, asked)
 
 
-def _named(question: str, name: str) -> bool:
-    return question == name or question.startswith(f"{name}-")
+def _asks(question: str, only: Sequence[str]) -> bool:
+    return any(f"{question}-".startswith(f"{name}-") for name in only)
 
 
 def about(made: Experiment, rules: Sequence[str], baseline: str, rates: str = "shared") -> Experiment:
@@ -142,7 +140,7 @@ def verdict_words(found: Finding) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """Answers on a normalizer, what it costs, and what it is."""
+    """Answers on a normalizer, its costs, and facts about its weights."""
 
     rule: str
     version: str  # of the suite
@@ -178,7 +176,7 @@ class Card:
         for baseline, answered in self.answers.items():
             rows = []
             for question, found in answered.items():
-                values = [_short(_mean(found, side)) for side in (found.left, found.right)]
+                values = [md.short(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
                 rows.append([question, *values, found.interval or "—", f"{len(found.seeds)}", verdict_words(found)])
             text += ["", self.sentence(baseline), "", *md.table(HEAD, rows)]
             notes = {question: found.note or found.unlearned for question, found in answered.items()}
@@ -192,19 +190,20 @@ class Card:
 
     def json(self) -> str:
         """The card as JSON; unknown numbers are null."""
-        known = {"rule": self.rule, "suite": self.version, "preset": PRESET, "rates": self.rates}
-        known |= {"verdict": {baseline: self.sentence(baseline) for baseline in self.answers}}
-        known |= {"questions": list(map(plain, self.rows())), "training_time": plain(self.slowdown)}
-        nearest = {"rule": self.nearest[0], "distance": self.nearest[1], "definition": self.distance}
-        return json.dumps(
-            known
-            | {"weights": dict(self.facts), "nearest": nearest, "left_out": list(self.left_out), "next": self.onward},
-            indent=1,
-        )
+        name, apart = self.nearest
+        said = {"verdict": {each: self.sentence(each) for each in self.answers}, "questions": self.rows()}
+        said |= {"nearest": {"rule": name, "distance": apart, "definition": self.distance}}
+        fields = {each: getattr(self, each) for each in ("rule", "rates", "slowdown", "facts", "left_out", "onward")}
+        return encoded({"suite": self.version, "preset": PRESET} | fields | said)
+
+
+def encoded(found: object) -> str:
+    """Return numbers and words as JSON; numbers that are not finite are null."""
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
 
 
 def rows(rule: str, baseline: str, answered: Answers) -> list[dict[str, Any]]:
-    """Return a row a question: verdict, values, effect (a ratio or a difference) with interval, seeds, note."""
+    """Return a row per question: verdict, values, effect (a ratio or a difference) with interval, seeds, note."""
     return [
         {"rule": rule, "against": baseline, "question": question, "verdict": verdict(found), "marks": found.marks}
         | {"value": _mean(found, found.left), "baseline": _mean(found, found.right), "scale": found.scale}
@@ -214,10 +213,11 @@ def rows(rule: str, baseline: str, answered: Answers) -> list[dict[str, Any]]:
     ]
 
 
-def table(found: Mapping[str, Answers], questions: Sequence[str]) -> list[str]:
-    """Return the lines of the table of many normalizers: a verdict a question, with the effect where there is one."""
-    rows = [[md.code(rule), *(_cell(each.get(question)) for question in questions)] for rule, each in found.items()]
-    return md.table(["normalizer", *questions], rows)
+def table(found: Mapping[str, Answers], baseline: str, rates: str, asked: Suite) -> list[str]:
+    """Return the table of many normalizers as lines: verdicts on each question, with the effect where there is one."""
+    head = f"# Suite {asked.version}, preset {PRESET}, {rates}: verdicts against {baseline}"
+    cells = ([md.code(rule), *(_cell(each.get(name)) for name in asked.questions)] for rule, each in found.items())
+    return [head, "", *md.table(["normalizer", *asked.questions], cells), "", LEGEND]
 
 
 def _cell(found: Finding | None) -> str:
@@ -231,14 +231,3 @@ def _mean(found: Finding, values: Sequence[float]) -> float:
     if not values:
         return math.nan
     return geometric_mean(values) if found.ratio and min(values) > 0 else fmean(values)
-
-
-def _short(value: float) -> str:
-    return "—" if math.isnan(value) else md.short(value)
-
-
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON can hold them: numbers that are not known or not finite are None."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }

@@ -1,7 +1,8 @@
 """A normalizer on the questions of the suite: its contract, its runs, its card; and the table of all normalizers."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,10 +36,11 @@ class Trial:
 
     def command(self, where: Where) -> str:
         """Return the command that judges it."""
-        told = {"against": ",".join(self.against) if list(self.against) != ["softmax"] else "", "seeds": self.seeds}
-        told |= {"only": list(self.only), "rates": self.rates if self.rates == "own" else ""}
-        told |= {"experiments": where.experiments if str(where.experiments) != "experiments" else ""}
-        line = command.joined("judge", [self.rule, *command.options(told)], where.root)
+        usual = {"against": "softmax", "rates": "shared", "experiments": "experiments"}
+        told = {"against": ",".join(self.against), "rates": self.rates, "experiments": str(where.experiments)}
+        changes = {name: value for name, value in told.items() if value != usual[name]}
+        words = command.options({"seeds": self.seeds, "only": list(self.only), **changes})
+        line = command.joined("judge", [self.rule, *words], where.root)
         imports = [word for source in outside.loaded() for word in ("--import", source.given)]
         return line.replace("icl-lab", shlex.join(["icl-lab", *imports]), 1)
 
@@ -47,7 +49,7 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
     """Finish the runs of a trial and return its card; in a dry run that of the runs that are there.
 
     Before anything is trained it raises ``BadValue`` where the normalizer breaks its contract, fits no question, is
-    compared with itself, or has no curve of its own rates, and ``UnknownName`` for unknown names; ``Unfinished`` where
+    compared with itself, or lacks a curve for own rates, and ``UnknownName`` for unknown names; ``Unfinished`` where
     runs are left.
     """
     rule = normalizers.canonical(asked.rule)
@@ -56,7 +58,6 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
         raise BadValue(f"{rule} is compared with itself: name another normalizer, or --against another.")
     if broken := facts.broken_promise(rule):
         raise BadValue(f"{rule} breaks the contract of normalizers, so that nothing is trained: {broken}.")
-    version = card.suite(Path(where.experiments), asked.only).version
     compared, left_out = _compared(asked, [rule], lab.store, where)
     for line in left_out:
         lab.say(line)
@@ -66,7 +67,7 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
     found = {baseline: card.answers(sides, costs).get(rule, {}) for baseline, sides in compared.items()}
     return Card(
         rule=rule,
-        version=version,
+        version=card.suite(Path(where.experiments)).version,
         rates=asked.rates,
         answers=found,
         slowdown={baseline: card.slowdown(sides, rule, baseline) for baseline, sides in compared.items()},
@@ -128,14 +129,13 @@ def _runs(compared: Sequence[Sequence[Sides]], count: int) -> list[Run]:
     return list(found.values())
 
 
-def _onward(asked: Trial, compared: dict[str, list[Sides]], found: dict[str, dict[str, Answers]], where: Where) -> str:
-    """The command that brings open questions to their next look, or else repeats all at own rates."""
-    steps = [
-        next_step(sides, [found[baseline][claim.where] for claim in sides.experiment.claims])
-        for baseline, each in compared.items()
-        for sides in each
-    ]
-    looks = [step.seeds for step in steps if step is not None]
-    if looks:
+def _onward(asked: Trial, compared: dict[str, list[Sides]], found: Mapping[str, Answers], where: Where) -> str:
+    """The command that brings open questions to their next look, or else repeats all at own rates, if these are known."""
+    every = [(sides, found[baseline]) for baseline, each in compared.items() for sides in each]
+    steps = (next_step(sides, [known[claim.where] for claim in sides.experiment.claims]) for sides, known in every)
+    if looks := [step.seeds for step in steps if step is not None]:
         return replace(asked, seeds=max(asked.seeds, min(looks))).command(where)
-    return replace(asked, rates="own").command(where) if asked.rates == "shared" else ""
+    own = replace(asked, rates="own")
+    with suppress(BadValue):  # no curves, or other code
+        return own.command(where) if own != asked and _compared(own, [asked.rule], where.store(), where) else ""
+    return ""

@@ -25,15 +25,16 @@ def broken_promise(choice: str) -> str:
 
 
 def facts(choice: str) -> dict[str, bool]:
-    """Return what is true of the weights: traits that the contract checks both ways, and two invariances measured now.
+    """Return facts about the weights: traits that the contract checks both ways, and two invariances measured now.
 
     These compare the weights of up to ``KEYS`` keys, whose scores rise from -2 to 3, to 1e-9.
     """
     rule, z = _built(choice), torch.linspace(-2, 3, KEYS, dtype=torch.float64)
 
     def unchanged(other: Tensor) -> bool:
-        first, second = (rule.weights(*scored(each)[:2], causal(KEYS)) for each in (z, other))
-        return torch.allclose(first, second, rtol=0, atol=1e-9)
+        (q, k, _), (q_other, k_other, _) = scored(z), scored(other)
+        w, moved = rule.weights(q, k, causal(KEYS)), rule.weights(q_other, k_other, causal(KEYS))
+        return torch.allclose(w, moved, rtol=0, atol=1e-9)
 
     return {
         "sum to 1": rule.sums_to_one,

@@ -226,7 +226,7 @@ def test_a_card_is_right_by_hand(run, words):
     assert code == 0, err
     found = json.loads(out)
     assert found["verdict"]["softmax"].startswith("On 2 of 2 questions better than softmax, on 0 worse")
-    assert found["training_time"]["softmax"] == pytest.approx(23 / 11)
+    assert found["slowdown"]["softmax"] == pytest.approx(23 / 11)
     near, far = found["questions"]
     assert [near["question"], far["question"]] == ["here", "here-far"]
     softmax = (0.1 * 0.101 * 0.099) ** (1 / 3)
@@ -308,9 +308,9 @@ def test_facts_are_measured():
 
 
 @pytest.mark.usefixtures("three")
-def test_open_questions_name_the_next_look(finish, run, words):
+def test_an_open_question_names_the_next_look(finish, run, words):
     code, out, _ = run("judge", "ssa", *words)
-    assert (code, out.splitlines()[-1].startswith("next: icl-lab judge ssa --seeds 3 --rates own")) == (0, True)
+    assert (code, "next: " in out) == (0, False)  # nothing is open, and there is no curve of rates
     for seed, factor in enumerate((0.1, 0.2, 0.1)):
         finish("lssa", seed, factor)
     code, out, _ = run("judge", "lssa", *words)

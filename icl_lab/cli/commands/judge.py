@@ -1,8 +1,8 @@
 """The command that says whether a normalizer is better than another one."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -47,13 +47,13 @@ def judge(
     against: Sequence[str],
     seeds: int,
     only: Sequence[str],
-    rates: str,
+    rates: Literal["shared", "own"],
     as_json: bool,
     where: Where,
 ) -> None:
     """Is a normalizer better than softmax? A card: a verdict on each question of the suite; trains missing runs.
 
-    RULE is a normalizer such as ssa or ssa:n=2, or one of your own after --import. The suite (docs/judge.md) is of
+    RULE is a normalizer such as ssa or ssa:n=2, or yours after --import. The suite (docs/judge.md) is of
     preset nano. Runs that are stored count, and seeds are those that the baseline has.
     """
     if bool(rule) is every:
@@ -63,17 +63,11 @@ def judge(
             found = judge_all(Trial("", against, seeds, only, rates), lab, where)
         if as_json:
             named = ((name, baseline, each) for baseline, all_of in found.items() for name, each in all_of.items())
-            out(json.dumps([card.plain(row) for each in named for row in card.rows(*each)], indent=1))
-            return
-        suite = card.suite(Path(where.experiments), only)
-        for baseline, answered in found.items():
-            head = f"# Suite {suite.version}, preset {card.PRESET}, {RATES[rates]}: verdicts against {baseline}"
-            out("\n".join([head, "", *card.table(answered, suite.questions), "", card.LEGEND]))
+            out(card.encoded([row for each in named for row in card.rows(*each)]))
+        for baseline, answered in found.items() if not as_json else ():
+            out("\n".join(card.table(answered, baseline, RATES[rates], card.suite(Path(where.experiments), only))))
         return
     judged = icl.judge(rule, seeds=seeds, against=against, only=only, rates=rates, where=where)
-    if as_json:
-        out(judged.card.json())
-        return
-    out(str(judged), prose=True)
-    if judged.card.onward:
+    out(judged.card.json() if as_json else str(judged), prose=not as_json)
+    if judged.card.onward and not as_json:
         out(f"next: {judged.card.onward.replace('icl-lab', program(), 1)}")
