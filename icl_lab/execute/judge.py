@@ -130,7 +130,7 @@ def _runs(compared: Sequence[Sequence[Sides]], count: int) -> list[Run]:
 
 
 def _onward(asked: Trial, compared: dict[str, list[Sides]], found: Mapping[str, Answers], where: Where) -> str:
-    """The command that brings open questions to their next look, or else repeats all at own rates, if these are known."""
+    """The command that brings open questions to their next look, or else repeats all at own rates, if known."""
     every = [(sides, found[baseline]) for baseline, each in compared.items() for sides in each]
     steps = (next_step(sides, [known[claim.where] for claim in sides.experiment.claims]) for sides, known in every)
     if looks := [step.seeds for step in steps if step is not None]:
