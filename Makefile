@@ -39,9 +39,9 @@ override OWN := help bench test test-all test-fast test-lowest check lock docs d
 # Tests at once: as many as cores, and one more for those that wait.
 override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
 # Every other target is a command of the program, which says so where it has none of that name.
-override ASKED := $(filter-out $(OWN) sweep experiment $(READY),$(MAKECMDGOALS))
+override ASKED := $(filter-out $(OWN) sweep experiment judge $(READY),$(MAKECMDGOALS))
 
-.PHONY: $(OWN) sweep experiment $(ASKED)
+.PHONY: $(OWN) sweep experiment judge $(ASKED)
 help: ## this list
 	@$(or $(wildcard $(PYTHON)),$(BOOTSTRAP)) -I icl_lab/cli/menu.py
 	@echo 'Work on the repository:'
@@ -52,6 +52,8 @@ sweep: $(READY)
 	$(LAB) sweep $(or $(call option,TASK,--task),--task linear) $(or $(call option,ATTN,--attn),--attn softmax) $(call option,NAME,--name) $(OPTIONS)
 experiment: $(READY)
 	$(LAB) experiment $(call option,NAME,) $(TASK_ATTN) $(OPTIONS)
+judge: $(READY)
+	$(LAB) judge $(call option,ATTN,) $(call option,TASK,--task) $(call option,NAME,--name) $(OPTIONS)
 ifneq ($(ASKED),)
 $(ASKED): $(READY)
 	$(LAB) '$@' $(TASK_ATTN) $(call option,NAME,--name) $(OPTIONS)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from icl_lab.api import find as find
     from icl_lab.api import grid as grid
     from icl_lab.api import import_parts as import_parts
+    from icl_lab.api import judge as judge
     from icl_lab.api import list_analyses as list_analyses
     from icl_lab.api import list_presets as list_presets
     from icl_lab.api import list_rules as list_rules
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from icl_lab.api import task as task
     from icl_lab.api.answer import Answer as Answer
     from icl_lab.api.answer import ExperimentReport as ExperimentReport
+    from icl_lab.api.answer import Judgement as Judgement
     from icl_lab.api.run import Run as Run
     from icl_lab.api.run import Runs as Runs
     from icl_lab.api.study import Study as Study
@@ -62,12 +64,12 @@ _PLACES = {
     "LabError": "base.errors",
     "Grid": "base.grid",
     "Where": "execute.where",
-    **dict.fromkeys(("Answer", "ExperimentReport"), "api.answer"),
+    **dict.fromkeys(("Answer", "ExperimentReport", "Judgement"), "api.answer"),
     **dict.fromkeys(("Run", "Runs"), "api.run"),
     "Study": "api.study",
     **dict.fromkeys(
         (
-            *("sweep", "compare", "grid", "rates", "analyse", "attention", "experiment", "paper_report"),
+            *("sweep", "compare", "grid", "rates", "analyse", "attention", "experiment", "judge", "paper_report"),
             *("find", "load"),
             *("list_tasks", "list_rules", "list_analyses", "list_presets", "list_runs", "cells"),
             *("rule", "task", "analysis", "import_parts", "export"),

@@ -14,7 +14,8 @@ def program_words(words):
     assert not unknown, f"make takes no {unknown}"
     if target == "sweep":
         given = {"TASK": "linear", "ATTN": "softmax"} | given
+    first = [given.pop("ATTN")] if target == "judge" and "ATTN" in given else []
     made = [word for name in OPTIONS if name in given for word in (f"--{name.lower()}", given[name])]
     if "NAME" in given:
         made = [given["NAME"], *made] if target == "experiment" else ["--name", given["NAME"], *made]
-    return [target, *made, *given.get("ARGS", "").split()]
+    return [target, *first, *made, *given.get("ARGS", "").split()]

@@ -33,6 +33,7 @@ INSTEAD = {
     'make compare TASK=linear ATTN="softmax ssa ssmax" SEEDS=3': f"PRESET=smoke {DRY}",
     'make boundary TASK=linear ATTN="softmax ssa"': f"PRESET=smoke {DRY}",
     "make experiment NAME=ssa-table1 SEEDS=3": f"PRESET=smoke {DRY}",
+    "make judge ATTN=ssa": DRY,
     "make sweep TASK=text:file=book.txt ATTN=ssmax": f"PRESET=smoke {DRY}",
     "make sweep ATTN=square:c=3": f"PRESET=smoke {DRY}",
     "icl-lab sweep --task linear --attn ssa --dry-run": "--preset smoke",

@@ -344,7 +344,8 @@ def test_a_wheel_brings_types_experiments_and_pages(tmp_path):
     assert there <= brought
     assert any("LICENSE" in name for name in there)
     assert "icl_lab/py.typed" in brought
-    assert {f"icl_lab/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "experiments").glob("*.toml")} <= brought
+    files = [*(ROOT / "experiments").rglob("*.toml"), ROOT / "experiments" / "suite" / "version.txt"]
+    assert {f"icl_lab/{path.relative_to(ROOT).as_posix()}" for path in files} <= brought
 
 
 @pytest.mark.slow

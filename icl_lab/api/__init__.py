@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import pandas as pd
 
@@ -30,7 +30,7 @@ from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
 
 if TYPE_CHECKING:  # imported where they are made: a sweep needs no studies
-    from icl_lab.api.answer import Answer, ExperimentReport
+    from icl_lab.api.answer import Answer, ExperimentReport, Judgement
     from icl_lab.api.study import Study
 
 Part = TypeVar("Part", bound=type)
@@ -273,6 +273,32 @@ def experiment(
         # In a checkout the repository's studies are those of the folder.
         anew = where.force or where.retrain or where.evidence is False
         return ExperimentReport(name, carry_out(fitting, order, number, lab, where, anew=anew))
+
+
+@checked
+def judge(
+    rule: str,
+    *,
+    seeds: int = 3,
+    against: str | Sequence[str] = "softmax",
+    only: str | Sequence[str] = (),
+    rates: Literal["shared", "own"] = "shared",
+    where: Where = HERE,
+) -> "Judgement":
+    """Judge a normalizer on the questions of the suite (docs/judge.md): train missing runs, return its card.
+
+    ``against`` names baselines, ``only`` questions, or how their names begin; ``rates="own"`` takes the best of stored
+    learning-rate curves.
+
+    Raises ``LabError`` with the line that the command line prints.
+    """
+    from icl_lab.api.answer import Judgement
+    from icl_lab.execute import judge as trials
+
+    questions = [only] if isinstance(only, str) else only
+    asked = trials.Trial(rule, rules_of(against), whole(seeds, "seeds", 1, SEEDS), questions, rates)
+    with where.session() as lab:
+        return Judgement(trials.judge(asked, lab, where))
 
 
 @checked

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from icl_lab.analyses.frame import AnyAnalysis
 from icl_lab.analyses.publish import written
 from icl_lab.api import show
 from icl_lab.base.errors import UnknownName
-from icl_lab.base.grid import Grid
+from icl_lab.base.grid import Grid, frame_of
+from icl_lab.claims.card import Card
 from icl_lab.execute.arguments import checked
 from icl_lab.execute.experiment import WrittenStudy
 from icl_lab.execute.study import Made
@@ -100,6 +102,27 @@ class ExperimentReport(show.Written):
 
     def _repr_html_(self) -> str:
         return _text_of(self.made.text, self.folder)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Judgement:
+    """A normalizer against others on the questions of the suite: verdicts, costs and facts."""
+
+    card: Card
+
+    @checked
+    def table(self) -> pd.DataFrame:
+        """Return a row per question and baseline: verdict, values, effect with interval, seeds, note."""
+        return frame_of(self.card.rows())
+
+    def __str__(self) -> str:
+        return "\n".join(self.card.lines())
+
+    def __repr__(self) -> str:
+        return f"<{self.card.rule}: {' '.join(map(self.card.sentence, self.card.answers))}>"
+
+    def _repr_html_(self) -> str:
+        return show.of_markdown(str(self))
 
 
 def _text_of(text: str, folder: Path) -> str:

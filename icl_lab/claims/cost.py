@@ -49,7 +49,7 @@ class Costs:
         Other tasks are not looked at: their files, or the packages that they need, may not be here.
         """
         if task not in self._paces:
-            taken = ((run, _taken(run, run.spec)) for run in self._runs.get(task, ()))
+            taken = ((run, seconds_of(run, run.spec)) for run in self._runs.get(task, ()))
             known = [seconds / estimate.training_operations(run.spec) for run, seconds in taken if seconds is not None]
             self._paces[task] = median(known) if known else math.nan
         return self._paces[task]
@@ -91,11 +91,11 @@ def tests(sides: Sides, claim: Claim) -> list[RunSpec]:
 
 def of_run(store: Store, spec: RunSpec) -> float:
     """Return the seconds that a training of this kind took, the median over its runs; NaN without any."""
-    found = [taken for seed in store.seeds(spec) if (taken := _taken(store.run(spec, seed), spec)) is not None]
+    found = [taken for seed in store.seeds(spec) if (taken := seconds_of(store.run(spec, seed), spec)) is not None]
     return median(found) if found else math.nan
 
 
-def _taken(run: Run, spec: RunSpec) -> float | None:
+def seconds_of(run: Run, spec: RunSpec) -> float | None:
     """Seconds of the whole training, from those of the steps that were timed; None where that is not known."""
     if not (run.finished or run.trained):
         return None

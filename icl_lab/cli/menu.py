@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {
-    "Train and compare": ("sweep", "compare", "rates", "ablate", "league"),
+    "Train and compare": ("sweep", "compare", "rates", "ablate", "judge"),
     "Look inside": (
         *("attention", "heads", "boundary", "saturation", "probe", "deviant", "per-position", "functions"),
     ),

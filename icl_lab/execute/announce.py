@@ -28,7 +28,7 @@ class Took(NamedTuple):
 class Clock:
     """Times trainings and tests by a few steps and a few prompts of each specification, measured once.
 
-    Where there are many, those that differ from a measured one by their normalizer alone are reckoned from it: a league
+    Where there are many, those that differ from a measured one by their normalizer alone are reckoned from it: a plan
     of a hundred trainings is announced within a minute. A run is done once it is ``tested``, where ``models`` are
     wanted too once its weights are there as well, and where only these are wanted once it is trained. ``threads`` are
     those of each run, by default those of this process. Raises ``Stopped`` between two measurements when ``stopping``.

@@ -53,13 +53,13 @@ def pairs(points: Mapping[str, Mapping[str, Span]], scales: Mapping[str, Scale],
     return figure
 
 
-def cross(axes: Axes, across: Span, down: Span, look: Style, label: str = "") -> None:
+def cross(axes: Axes, across: Span, down: Span, look: Style) -> None:
     """Draw a point with its intervals across and down; hollow where it lacks one of them."""
     (x, left, right), (y, low, high) = across, down
     axes.plot([left, right], [y, y], color=look.color, linewidth=1, alpha=0.6)
     axes.plot([x, x], [low, high], color=look.color, linewidth=1, alpha=0.6)
     fill = "none" if math.isnan(left) or math.isnan(low) else "full"
-    axes.plot(x, y, look.marker, color=look.color, markersize=6, fillstyle=fill, label=label or None)
+    axes.plot(x, y, look.marker, color=look.color, markersize=6, fillstyle=fill)
 
 
 def _scale(axes: Axes, side: str, scale: Scale, inches: float) -> None:

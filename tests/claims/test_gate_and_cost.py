@@ -259,7 +259,7 @@ def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
 
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
     store = Store(tmp_path)
-    monkeypatch.setattr(cost, "_taken", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
+    monkeypatch.setattr(cost, "seconds_of", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: 2.0)
     assert math.isnan(cost.Costs(store, "smoke")._pace("linear"))
     for seed in range(4):
@@ -270,7 +270,7 @@ def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
 
 def test_the_pace_of_a_task_looks_at_no_other_task(tiny, tmp_path, monkeypatch):
     store, read = Store(tmp_path), []
-    monkeypatch.setattr(cost, "_taken", lambda run, spec: read.append(spec.task) or 6.0)
+    monkeypatch.setattr(cost, "seconds_of", lambda run, spec: read.append(spec.task) or 6.0)
     for task in ("linear", "every"):
         store.run(tiny(task), 0).begin()
     cost.Costs(store, "smoke")._pace("linear")

@@ -32,7 +32,7 @@ USUAL = {"--task": "linear", "--attn": "softmax", "--preset": "smoke", "--prompt
 USUAL |= {"--seeds": "1", "--only": None, "--model": "some-model"}
 # Few prompts, which are written nowhere.
 UNUSUAL = {"prompted": {"--prompts": "2", "--write": os.devnull}}
-ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "check-part": ["softmax"]}
+ARGUMENTS = {"list": ["runs"], "experiment": ["ssa-figure3"], "judge": ["ssa"], "check-part": ["softmax"]}
 NUMBERS = [
     "nan",
     "inf",

@@ -60,6 +60,7 @@ def test_a_value_arrives_as_typed_and_runs_nothing(make, tmp_path, target, name,
 def test_a_name_is_an_option_or_what_is_trained(make, tmp_path, code):
     text = "1,2" + code.format(tmp_path / "ran")
     assert make("experiment", f"NAME={text}") == ["-m", "icl_lab", "experiment", text]
+    assert make("judge", f"ATTN={text}", "SEEDS=5") == ["-m", "icl_lab", "judge", text, "--seeds", "5"]
     assert make("compare", f"NAME={text}") == ["-m", "icl_lab", "compare", "--name", text]
     assert make("sweep", f"NAME={text}")[-2:] == ["--name", text]  # which says that it takes none
     assert not (tmp_path / "ran").exists()

@@ -33,7 +33,6 @@ def test_every_command_that_reads_much_tells_how_far_it_is(run, results, tmp_pat
         (["verify", str(results)], "checking studies: "),
         (["report", str(results / "made")], "writing the comparison: "),
         (["claims", *here, "--experiments", str(tmp_path / "experiments")], "judging claims: "),
-        (["league", *here, "--preset", "smoke", "--task", "linear", *SMALL], "reading runs: "),
     ):
         code, said, told = run(*words)
         assert code == 0, told

@@ -14,7 +14,6 @@ from PIL import Image
 from icl_lab.base.grid import Grid
 from icl_lab.figures import bounds
 from icl_lab.figures.base import REFERENCE, encode, pixels, short
-from icl_lab.figures.league import matrix
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
 from icl_lab.figures.training import learning_curve
@@ -216,21 +215,6 @@ def test_many_heads_are_a_band_few_are_lines():
     (band,) = many.collections
     ends = band.get_paths()[0].get_extents()
     assert (ends.ymin, ends.ymax) == (4, 72)  # of 0 to 40 at the first place and twice that at the second
-
-
-@pytest.mark.parametrize(("count", "shape"), [(2, (1, 2)), (7, (2, 1))])
-def test_a_large_league_is_drawn_in_panels(count, shape):
-    names = [f"t{number}" for number in range(count)]
-    cells = {("softmax", name): 0.5 for name in names} | {("ssa", name): 0.9 for name in names[1:]}
-    drawn = matrix(
-        {"near": cells, "far": cells}, ["softmax", "ssa"], names, title="t", unclear={"far": [("ssa", "t1")]}
-    )
-    near, far, bar = drawn.axes
-    assert near.get_gridspec().get_geometry() == shape
-    assert texts(near) == ["0.50"] * count + ["0.90"] * (count - 1)
-    assert [patch.get_hatch() for patch in near.patches] == ["xxxx"]  # the first task of ssa is missing
-    assert [patch.get_hatch() for patch in far.patches] == ["xxxx", "///"]
-    assert "skill" in bar.get_ylabel()
 
 
 def test_the_law_of_the_bound_shows_each_model_and_kind_once():

@@ -276,15 +276,6 @@ def test_the_list_counts_seeds_of_studies_without_experiment(store):
 
 
 @pytest.mark.slow
-def test_a_league_is_shown_on_the_first_page(store):
-    table = "# League\n\nTwo.\n\n### Mean rank far\n\n| normalizer | mean rank |\n| --- | --- |\n| `ssa` | 1.25 |\n"
-    made.study(store.root, "league-smoke", table, kind="league")
-    text = " ".join(Page(made.site(store)["index.html"]).text)
-    assert "Mean rank far" in text
-    assert "1.25" in text
-
-
-@pytest.mark.slow
 def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     folder = made.study(store.root, "compare-y", "Fine.")
     (folder / "study.json").write_text("{}")

@@ -19,7 +19,6 @@ ELSEWHERE = {
     ("analyses/deviant.py", "sigma"),
     ("analyses/needle.py", "needle"),
     *(("analyses/probe_pairs.py", name) for name in ("masked-text", "pairs")),  # a refusal; pairs of sentences
-    ("cli/commands/league.py", "linear"),
     ("cli/commands/export.py", "sigma_f"),  # an example in its help
     ("cli/commands/rules.py", "pairs"),  # of timings
     ("model/gpt2.py", "linear"),  # a way of reading in

@@ -46,7 +46,6 @@ FROM_NOTHING: dict[str, list[str]] = {
     "train": ["train", *LINEAR, "--attn", "ssa"],
     "compare": ["compare", *LINEAR, *BOTH, "--seeds", "2"],
     "ablate": ["ablate", *LINEAR, "--attn", "softmax"],
-    "league": ["league", "--task", "linear", *BOTH, "--train", "--preset", "smoke", *SET, *CELLS],
     "experiment": ["experiment", "table", "--preset", "smoke", "--seeds", "2"],
     "experiment (analysis)": ["experiment", "tiny", "--preset", "smoke", "--seeds", "2"],
     "experiment --until-decided": ["experiment", "tiny", "--preset", "smoke", "--until-decided", "--budget", "2m"],

@@ -17,7 +17,7 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import own_place, own_studies
 from icl_lab.runs.session import Lab
 
-COMPARISON = "title"  # an option that the record of every comparison has; a league has a baseline as well
+COMPARISON = "title"  # an option that the record of every comparison has
 
 
 @click.command()

@@ -26,7 +26,6 @@ Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file tha
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"), ("overlay.html", "Overlay"))
 DOCS = PACKAGE.parent / "docs"  # not there where only the package is installed
 README = DOCS.with_name("README.md")
-LEAGUE = "league-"
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
 ENV = ("device", "threads", "seconds", "commit")  # keys of a run's environment that are shown
 
@@ -114,7 +113,6 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         columns=overview.COLUMNS,
         filters=overview.filters(listed),
         claims=stock.claims,
-        leagues=_leagues(stock.studies),
         texts={name: document.title(text) for name, text in texts.items()},
         front=document.html(front) if front else "",
         **common,
@@ -149,15 +147,6 @@ def readme_findings() -> str:
     text = README.read_text(encoding="utf-8") if README.exists() else ""
     parts = re.search(r"(?s)\n\n([^\n]+).*?\n(\*\*[^\n]+\n[^\n]+\n\n<picture>.*?)\nRatio, or difference", text)
     return f"\n{parts[1]}\n\n{parts[2]}".replace("](docs/", "](").replace('"docs/', '"') if parts else ""
-
-
-def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
-    """The tables of ranks that the first page shows."""
-    leagues = [study for study in chosen if study.place.startswith(LEAGUE)]
-    return [
-        (study, [part for part in study.sections if part.table.head and part.title.startswith("Mean rank")])
-        for study in leagues
-    ]
 
 
 def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: Mapping[str, Any]) -> Site:

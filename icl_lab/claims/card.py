@@ -1,0 +1,233 @@
+"""A card: one normalizer against others on every question of the suite, by the ledger's rules of verdicts.
+
+The suite is a folder of experiments, in which ``RULE`` and ``softmax`` hold the places of the normalizer that is judged
+and of its baseline. Its claims are none of the ledger's: ``where`` is the name of a question, ``margin`` its size of no
+difference.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, geometric_mean, median
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from icl_lab.base import markdown as md
+from icl_lab.base.errors import BadValue, UnknownName
+from icl_lab.claims import cost, judge, ledger
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims.ledger import RATES, Finding
+from icl_lab.claims.schema import Claim, Experiment, Variant
+from icl_lab.claims.sides import Sides
+from icl_lab.comparison.verdict import Direction, EffectSize, State
+
+RULE, BASELINE = "RULE", "softmax"  # their places in the files of the suite
+FOLDER, VERSION = "suite", "version.txt"
+PRESET = "nano"
+HEAD = ("question", "value", "baseline", "effect", "seeds", "verdict")
+LEGEND = (
+    "Effect: value over the baseline's, or value less the baseline's (rates, nats), with the interval of the look that "
+    "these seeds allow; less is better. Alike: all of it within the question's size of no difference. °: small scale "
+    f"(preset {PRESET}). †: may be a chance find among these questions."
+)
+Answers = Mapping[str, Finding]  # by question
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Questions as experiments with places for a normalizer and its baseline, and the version of all of them."""
+
+    version: str
+    experiments: Sequence[Experiment]
+
+    @property
+    def questions(self) -> list[str]:
+        """Names of the questions."""
+        return [claim.where for made in self.experiments for claim in made.claims]
+
+
+def suite(files: Path, only: Sequence[str] = ()) -> Suite:
+    """Read the suite in a folder of experiments; of the questions ``only`` those named so, or so and a hyphen.
+
+    Raises ``BadValue`` where there is none, and ``UnknownName`` for an unknown question.
+    """
+    place = experiments.place(files) / FOLDER
+    read = [experiments.load(name, place) for name in experiments.names(place)]
+    if not read or not (place / VERSION).is_file():
+        raise BadValue(f"{place} holds no suite of questions: experiments, and their version in {VERSION}.")
+    whole = Suite((place / VERSION).read_text().strip(), read)
+    for name in only:
+        if not any(_asks(question, [name]) for question in whole.questions):
+            raise UnknownName("question", name, whole.questions)
+    claims = [[claim for claim in made.claims if not only or _asks(claim.where, only)] for made in read]
+    asked = [replace(made, claims=kept) for made, kept in zip(read, claims, strict=True) if kept]
+    return Suite(whole.version, asked)
+
+
+def _asks(question: str, only: Sequence[str]) -> bool:
+    return any(f"{question}-".startswith(f"{name}-") for name in only)
+
+
+def about(made: Experiment, rules: Sequence[str], baseline: str, rates: str = "shared") -> Experiment:
+    """Return an experiment of the suite with these normalizers and this baseline in their places."""
+
+    def put(text: str, rule: str) -> str:
+        return re.sub(f"{RULE}|{BASELINE}", lambda place: rule if place[0] == RULE else baseline, text)
+
+    def variant(each: Variant, rule: str) -> Variant:
+        return replace(each, name=put(each.name, rule), attn=put(each.attn, rule))
+
+    def claim(each: Claim, rule: str) -> Claim:
+        left, right = (replace(side, of=put(side.of, rule)) for side in (each.left, each.right))
+        return replace(each, statement=put(each.statement, rule), left=left, right=right)
+
+    variants = [variant(each, rule) for each in made.variants for rule in (rules if each.attn == RULE else [""])]
+    claims = [claim(each, rule) for rule in rules for each in made.claims]
+    return replace(made, baseline=put(made.baseline, ""), variants=variants, claims=claims, rates=rates)
+
+
+def answers(compared: Sequence[Sides], costs: cost.Costs) -> dict[str, dict[str, Finding]]:
+    """Judge the claims of experiments ``about`` normalizers: findings by normalizer and question."""
+    asked = [(sides.spec(claim.left.of).attn, claim.where) for sides in compared for claim in sides.experiment.claims]
+    findings = ledger.rated([finding for sides in compared for finding in judge.findings(sides, costs)])
+    found = dict[str, dict[str, Finding]]()
+    for (rule, question), finding in zip(asked, findings, strict=True):
+        found.setdefault(rule, {})[question] = finding
+    return found
+
+
+def slowdown(compared: Sequence[Sides], rule: str, baseline: str) -> float:
+    """Seconds of a training over the baseline's: the median over tasks and classes of machines; NaN where unknown."""
+    ratios = list[float]()
+    for sides in compared:
+        mine, theirs = (_seconds(sides, attn) for attn in (rule, baseline))
+        ratios += [median(mine[machine]) / median(theirs[machine]) for machine in mine.keys() & theirs.keys()]
+    return median(ratios) if ratios else math.nan
+
+
+def _seconds(sides: Sides, attn: str) -> dict[tuple[str, int], list[float]]:
+    """Seconds of the stored trainings of a normalizer, by class of machine and threads."""
+    found = dict[tuple[str, int], list[float]]()
+    for of in (name for name, spec in sides.specs.items() if spec.attn == attn):
+        for run in (sides.trained(of, seed) for seed in sides.seeds(of)):
+            env = run.env() if run.recorded else {}
+            if "machine" in env and (seconds := cost.seconds_of(run, run.spec)) is not None:
+                found.setdefault((env["machine"], env.get("threads", 0)), []).append(seconds)
+    return found
+
+
+def verdict(found: Finding) -> str:
+    """Return the verdict on a question in a word or two: better, worse, alike, open, or why nothing is judged."""
+    if not found.judged:
+        return "open" if found.state is State.FEW_SEEDS else str(found.state)
+    if found.size is EffectSize.WITHIN:
+        return "alike"
+    return {Direction.BELOW: "better", Direction.ABOVE: "worse"}.get(found.direction, "open")
+
+
+def verdict_words(found: Finding) -> str:
+    """Return the verdict with its marks, and how many seeds would decide an open one."""
+    word = verdict(found) + found.marks
+    if word.startswith("open") and found.more:
+        return f"{word}: {found.more} more seed{'s' * (found.more > 1)}"
+    return f"{word}: {found.outlook}" if word.startswith("open") and found.outlook else word
+
+
+@dataclass(frozen=True)
+class Card:
+    """Answers on a normalizer, its costs, and facts about its weights."""
+
+    rule: str
+    version: str  # of the suite
+    rates: str
+    answers: Mapping[str, Answers]  # by baseline
+    slowdown: Mapping[str, float]  # by baseline
+    facts: Mapping[str, bool]  # of its weights
+    nearest: tuple[str, float]  # another normalizer, and the distance of its weights
+    distance: str  # its definition
+    left_out: Sequence[str] = ()  # questions that the normalizer does not fit, and why
+    onward: str = ""  # the command that goes on; empty where nothing is open
+
+    def sentence(self, baseline: str) -> str:
+        """The verdict in words: "On 2 of 9 questions better than softmax, on 1 worse, 3 alike, 1 open"."""
+        counts = Counter(map(verdict, (found := self.answers[baseline]).values()))
+        said = f"On {counts.pop('better', 0)} of {len(found)} questions better than {baseline}, "
+        said += ", ".join(
+            f"{start}{counts.pop(word, 0)} {word}" for start, word in (("on ", "worse"), ("", "alike"), ("", "open"))
+        )
+        time = self.slowdown[baseline]
+        cost_words = (
+            "the time of a training is not known" if math.isnan(time) else f"{time:.2f} times the training time"
+        )
+        return "; ".join([said, *(f"{count} {why}" for why, count in counts.items()), cost_words]) + "."
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every question as a row (``rows``), against each baseline."""
+        return [row for baseline, answered in self.answers.items() for row in rows(self.rule, baseline, answered)]
+
+    def lines(self) -> list[str]:
+        """The card as lines of Markdown."""
+        text = [f"# {md.code(self.rule)}, suite {self.version}, preset {PRESET}, {RATES[self.rates]}"]
+        for baseline, answered in self.answers.items():
+            rows = []
+            for question, found in answered.items():
+                values = [md.short(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
+                rows.append([question, *values, found.interval or "—", f"{len(found.seeds)}", verdict_words(found)])
+            text += ["", self.sentence(baseline), "", *md.table(HEAD, rows)]
+            notes = {question: found.note or found.unlearned for question, found in answered.items()}
+            text += [f"{question}: {note}." for question, note in notes.items() if note]
+        text += self.left_out
+        name, apart = self.nearest
+        yes, no = ([fact for fact, holds in self.facts.items() if holds is wanted] for wanted in (True, False))
+        text += ["", LEGEND, ""]
+        text += [f"Weights: {', '.join(yes) or 'none of these'}. Not: {', '.join(no) or 'none'}."]
+        return [*text, f"Nearest known weights: {md.code(name)}, {apart:.3f} apart ({self.distance})."]
+
+    def json(self) -> str:
+        """The card as JSON; unknown numbers are null."""
+        name, apart = self.nearest
+        said = {"verdict": {each: self.sentence(each) for each in self.answers}, "questions": self.rows()}
+        said |= {"nearest": {"rule": name, "distance": apart, "definition": self.distance}}
+        fields = {each: getattr(self, each) for each in ("rule", "rates", "slowdown", "facts", "left_out", "onward")}
+        return encoded({"suite": self.version, "preset": PRESET} | fields | said)
+
+
+def encoded(found: object) -> str:
+    """Return numbers and words as JSON; numbers that are not finite are null."""
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
+
+
+def rows(rule: str, baseline: str, answered: Answers) -> list[dict[str, Any]]:
+    """Return a row per question: verdict, values, effect (a ratio or a difference) with interval, seeds, note."""
+    return [
+        {"rule": rule, "against": baseline, "question": question, "verdict": verdict(found), "marks": found.marks}
+        | {"value": _mean(found, found.left), "baseline": _mean(found, found.right), "scale": found.scale}
+        | {name: found.shown(getattr(found, name)) for name in ("effect", "low", "high")}
+        | {"seeds": len(found.seeds), "more": found.more, "note": "; ".join(found.limits)}
+        for question, found in answered.items()
+    ]
+
+
+def table(found: Mapping[str, Answers], baseline: str, rates: str, asked: Suite) -> list[str]:
+    """Return the table of many normalizers as lines: verdicts on each question, with the effect where there is one."""
+    head = f"# Suite {asked.version}, preset {PRESET}, {rates}: verdicts against {baseline}"
+    cells = ([md.code(rule), *(_cell(each.get(name)) for name in asked.questions)] for rule, each in found.items())
+    return [head, "", *md.table(["normalizer", *asked.questions], cells), "", LEGEND]
+
+
+def _cell(found: Finding | None) -> str:
+    if found is None or found.state is State.NOT_RUN:
+        return "—"
+    effect = "" if math.isnan(found.effect) else f" {md.short(found.shown(found.effect))}"
+    return verdict(found) + found.marks.replace("°", "") + effect
+
+
+def _mean(found: Finding, values: Sequence[float]) -> float:
+    if not values:
+        return math.nan
+    return geometric_mean(values) if found.ratio and min(values) > 0 else fmean(values)

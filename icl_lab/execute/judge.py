@@ -1,0 +1,141 @@
+"""A normalizer on the questions of the suite: its contract, its runs, its card; and the table of all normalizers."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from icl_lab import normalizers
+from icl_lab.base import outside
+from icl_lab.base.errors import BadValue, Unfinished
+from icl_lab.claims import card, cost
+from icl_lab.claims import experiment as experiments
+from icl_lab.claims.card import PRESET, Answers, Card
+from icl_lab.claims.sides import Sides
+from icl_lab.comparison.rates import check_code
+from icl_lab.execute.complete import complete
+from icl_lab.execute.experiment import next_step
+from icl_lab.execute.where import SEEDS, Where
+from icl_lab.runs import command
+from icl_lab.runs.run import Run
+from icl_lab.runs.session import Lab
+from icl_lab.runs.store import Store
+from icl_lab.testing import facts
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A normalizer to be judged: against which others, over how many seeds, on which questions, at which rates."""
+
+    rule: str
+    against: Sequence[str] = ("softmax",)
+    seeds: int = 3
+    only: Sequence[str] = ()
+    rates: str = "shared"
+
+    def command(self, where: Where) -> str:
+        """Return the command that judges it."""
+        usual = {"against": "softmax", "rates": "shared", "experiments": "experiments"}
+        told = {"against": ",".join(self.against), "rates": self.rates, "experiments": str(where.experiments)}
+        changes = {name: value for name, value in told.items() if value != usual[name]}
+        words = command.options({"seeds": self.seeds, "only": list(self.only), **changes})
+        line = command.joined("judge", [self.rule, *words], where.root)
+        imports = [word for source in outside.loaded() for word in ("--import", source.given)]
+        return line.replace("icl-lab", shlex.join(["icl-lab", *imports]), 1)
+
+
+def judge(asked: Trial, lab: Lab, where: Where) -> Card:
+    """Finish the runs of a trial and return its card; in a dry run that of the runs that are there.
+
+    Before anything is trained it raises ``BadValue`` where the normalizer breaks its contract, fits no question, is
+    compared with itself, or lacks a curve for own rates, and ``UnknownName`` for unknown names; ``Unfinished`` where
+    runs are left.
+    """
+    rule = normalizers.canonical(asked.rule)
+    asked = replace(asked, rule=rule, against=list(dict.fromkeys(map(normalizers.canonical, asked.against))))
+    if rule in asked.against or not asked.against:
+        raise BadValue(f"{rule} is compared with itself: name another normalizer, or --against another.")
+    if broken := facts.broken_promise(rule):
+        raise BadValue(f"{rule} breaks the contract of normalizers, so that nothing is trained: {broken}.")
+    compared, left_out = _compared(asked, [rule], lab.store, where)
+    for line in left_out:
+        lab.say(line)
+    if not complete(_runs(list(compared.values()), asked.seeds), lab, where) and not where.dry_run:
+        raise Unfinished(lab.store.root)
+    compared, costs = _compared(asked, [rule], lab.store, where)[0], cost.Costs(lab.store, PRESET)  # read anew
+    found = {baseline: card.answers(sides, costs).get(rule, {}) for baseline, sides in compared.items()}
+    return Card(
+        rule=rule,
+        version=card.suite(Path(where.experiments)).version,
+        rates=asked.rates,
+        answers=found,
+        slowdown={baseline: card.slowdown(sides, rule, baseline) for baseline, sides in compared.items()},
+        facts=facts.facts(rule),
+        nearest=facts.nearest(rule),
+        distance=facts.DISTANCE,
+        left_out=left_out,
+        onward=_onward(asked, compared, found, where),
+    )
+
+
+def judge_all(asked: Trial, lab: Lab, where: Where) -> dict[str, dict[str, Answers]]:
+    """Return what stored runs answer on every normalizer, by baseline; trains nothing.
+
+    Each has its defaults, and each wrapper is around softmax.
+    """
+    every = [*normalizers.names(), *(f"softmax+{name}" for name in normalizers.wrappers.names())]
+    costs, found = cost.Costs(lab.store, PRESET), dict[str, dict[str, Answers]]()
+    for baseline in map(normalizers.canonical, asked.against):
+        rules = [rule for rule in every if rule != baseline]
+        compared = _compared(replace(asked, against=[baseline]), rules, lab.store, where)[0][baseline]
+        answered = card.answers(compared, costs)
+        found[baseline] = {rule: answered.get(rule, {}) for rule in rules}
+    return found
+
+
+def _compared(
+    asked: Trial, rules: Sequence[str], store: Store, where: Where
+) -> tuple[dict[str, list[Sides]], list[str]]:
+    """Both sides of every question that fits a normalizer, by baseline; what does not fit, and why."""
+    suite = card.suite(Path(where.experiments), asked.only)
+    found, reasons = dict[str, list[Sides]](), dict[str, None]()
+    for baseline in asked.against:
+        made = [card.about(each, rules, baseline, asked.rates) for each in suite.experiments]
+        curves = store if asked.rates == "own" and len(rules) > 1 else None  # one rule is refused without its own
+        fitted = [experiments.fitting(each, PRESET, curves=curves) for each in made]
+        reasons |= dict.fromkeys(f"{each.task}: {line}" for each, lines in fitted for line in lines)
+        kept = [each for each, _ in fitted if each.claims]
+        if asked.rates == "own":
+            check_code([each.spec(one, PRESET) for each in kept for one in each.variants], store)
+        found[baseline] = [Sides(each, store, PRESET) for each in kept]
+    if not any(found.values()):
+        raise BadValue(f"no question of the suite fits: {'; '.join(reasons)}.")
+    return found, list(reasons)
+
+
+def _runs(compared: Sequence[Sequence[Sides]], count: int) -> list[Run]:
+    """Runs of every question, each once; of each task the seeds that most of its variants have, then the lowest."""
+    tasks = dict[str, list[tuple[Sides, str]]]()
+    for sides in (each for group in compared for each in group):
+        asked = sides.variants_for(sides.experiment.claims)
+        tasks.setdefault(sides.experiment.name, []).extend((sides, name) for name in asked)
+    found = dict[Path, Run]()
+    for named in tasks.values():
+        have = [sides.seeds(name) for sides, name in named]
+        seeds = sorted(range(SEEDS), key=lambda seed: (-sum(seed in known for known in have), seed))[:count]
+        runs = (sides.store.run(sides.spec(name), seed) for sides, name in named for seed in sorted(seeds))
+        found |= {run.place: run for run in runs}
+    return list(found.values())
+
+
+def _onward(asked: Trial, compared: dict[str, list[Sides]], found: Mapping[str, Answers], where: Where) -> str:
+    """The command that brings open questions to their next look, or else repeats all at own rates, if known."""
+    every = [(sides, found[baseline]) for baseline, each in compared.items() for sides in each]
+    steps = (next_step(sides, [known[claim.where] for claim in sides.experiment.claims]) for sides, known in every)
+    if looks := [step.seeds for step in steps if step is not None]:
+        return replace(asked, seeds=max(asked.seeds, min(looks))).command(where)
+    own = replace(asked, rates="own")
+    with suppress(BadValue):  # no curves, or other code
+        return own.command(where) if own != asked and _compared(own, [asked.rule], where.store(), where) else ""
+    return ""
