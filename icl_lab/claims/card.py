@@ -33,7 +33,8 @@ HEAD = ("question", "value", "baseline", "effect", "seeds", "verdict")
 LEGEND = (
     "Effect: value over the baseline's, or value less the baseline's (rates, nats), with the interval of the look that "
     "these seeds allow; less is better. Alike: all of it within the question's size of no difference. °: small scale "
-    f"(preset {PRESET}). †: may be a chance find among these questions."
+    f"(preset {PRESET}). †: may be a chance find among these questions. ‡: exploratory, or of one block of seeds or these "
+    "prompts alone."
 )
 Answers = Mapping[str, Finding]  # by question
 
@@ -177,7 +178,7 @@ class Card:
             rows = []
             for question, found in answered.items():
                 values = [md.short(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
-                rows.append([question, *values, found.interval or "—", f"{len(found.seeds)}", verdict_words(found)])
+                rows.append([question, *values, found.interval or "—", found.counts, verdict_words(found)])
             text += ["", self.sentence(baseline), "", *md.table(HEAD, rows)]
             notes = {question: found.note or found.unlearned for question, found in answered.items()}
             text += [f"{question}: {note}." for question, note in notes.items() if note]
@@ -208,7 +209,7 @@ def rows(rule: str, baseline: str, answered: Answers) -> list[dict[str, Any]]:
         {"rule": rule, "against": baseline, "question": question, "verdict": verdict(found), "marks": found.marks}
         | {"value": _mean(found, found.left), "baseline": _mean(found, found.right), "scale": found.scale}
         | {name: found.shown(getattr(found, name)) for name in ("effect", "low", "high")}
-        | {"seeds": len(found.seeds), "more": found.more, "note": "; ".join(found.limits)}
+        | {"seeds": found.count, "more": found.more, "note": "; ".join(found.limits)}
         for question, found in answered.items()
     ]
 

@@ -456,7 +456,7 @@ def _unlearned(sides: Sides, claim: Claim, table: Table) -> str:
 
 
 def _unlearned_counts(sides: Sides, claim: Claim, table: Table) -> str:
-    """How many tested models of each side have not learned the task, in words; empty where all have.
+    """Count of tested models of each side that have not learned the task, in words; empty where all have.
 
     The median says nothing about them, and an effect over seeds of which some have learned is one of two kinds mixed.
     Where no model was tested in training conditions it is not known, and said.

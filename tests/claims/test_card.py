@@ -235,7 +235,7 @@ def test_a_card_is_right_by_hand(run, words):
     assert (near["value"], near["baseline"]) == pytest.approx((0.05, softmax))
     # The error over cells is a mean of logarithms: the root of 4 times 5.
     assert far["value"] == pytest.approx(math.sqrt(20) * near["value"])
-    assert (found["suite"], near["seeds"], near["marks"]) == ("7", 3, "°")
+    assert (found["suite"], near["seeds"], near["marks"]) == ("7", 3, "‡°")
 
 
 @pytest.mark.usefixtures("three")
@@ -253,7 +253,7 @@ def test_the_table_of_all_trains_nothing(run, words, tmp_path):
     before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     code, out, _ = run("judge", "--all", *words)
     assert code == 0
-    assert "| `ssa` | better 0.5 | better 0.5 |" in out
+    assert "| `ssa` | better‡ 0.5 | better‡ 0.5 |" in out
     assert "| `lssa` | — | — |" in out
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
