@@ -231,7 +231,7 @@ def _compared(
         state = State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE
         why = lacks or f"answers that are no finite numbers ({which})"
         return changed(about, state=state, note=why, seeds=seeds, right_seeds=right_seeds, hours=math.nan)
-    models, blocks, ends = _models(sides, claim), _blocks(table), _ends(table)
+    models, blocks, ends = sides.models(claim), _blocks(table), _ends(table)
     apart = unequal or (bool(ends) and min(ends) > sequential.SINCE and not sequential.PAIRED.get(models, True))
     pairs = _first(table, both)
     look_at = partial(
@@ -287,14 +287,6 @@ def _compared(
     return changed(finding, these_prompts=these_prompts)
 
 
-def _models(sides: Sides, claim: Claim) -> Literal["", "one model", "two models"]:
-    """One model or two: whether both sides are the same training; empty where a side is none."""
-    if not all(sides.is_model(side.of) for side in (claim.left, claim.right)):
-        return ""
-    left, right = (sides.spec(side.of).training for side in (claim.left, claim.right))
-    return "one model" if left == right else "two models"
-
-
 def _blocks(table: Table) -> list[int]:
     """Block of each seed, numbered: commit and class of machine of its trainings; empty where one is not known."""
     seeds = sorted({*table[0], *table[1]}) if table[0].keys() != table[1].keys() else list(table[0])
@@ -338,7 +330,7 @@ def _bound(table: Table, scale: Scale, count: int) -> Evaluation | None:
 
 def _rates(sides: Sides, claim: Claim) -> Literal["", "shared", "own", "different"]:
     """Learning rates of the trainings of both sides; empty where nothing is trained."""
-    if not _models(sides, claim):
+    if not sides.models(claim):
         return ""
     if sides.experiment.rates == "own":
         return "own"

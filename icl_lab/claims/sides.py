@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -103,6 +103,13 @@ class Sides:
     def is_model(self, of: str) -> bool:
         """True if a side is a trained model: no reference, no printed row, no normalizer without a model."""
         return self.trains and of in self._variants
+
+    def models(self, claim: Claim) -> Literal["", "one model", "two models"]:
+        """Return whether both sides are the same training or two; empty where a side is no model."""
+        left, right = claim.left.of, claim.right.of
+        if not (self.is_model(left) and self.is_model(right)):
+            return ""
+        return "one model" if self.spec(left).training == self.spec(right).training else "two models"
 
     def variants_for(self, claims: Iterable[Claim]) -> list[str]:
         """Return the variants that must be tested before claims can be judged, in the order of the file.
@@ -206,7 +213,8 @@ class Sides:
         """Return both sides of a claim: of two models all seeds of each, else the seeds that both have."""
         seeds_of = self._seeds_of(claim)
         both = seeds_of[0] & seeds_of[1]
-        sides, alone = (claim.left, claim.right), self.compares_models(claim)
+        sides = (claim.left, claim.right)
+        alone = self.models(claim) == "two models" and not self.skips  # an analysis asks all its models alike
         left, right = (
             self.values(claim, side, sorted(own if alone else both)) for side, own in zip(sides, seeds_of, strict=True)
         )
@@ -218,12 +226,6 @@ class Sides:
                         error = self._error(claim, side, self._cells(claim, side), seed)
                         column[seed] = column[seed]._replace(error=error)
         return left, right
-
-    def compares_models(self, claim: Claim) -> bool:
-        """True if both sides are trained models, and two of them, not two tests of the same."""
-        left, right = claim.left.of, claim.right.of
-        models = self.is_model(left) and self.is_model(right)
-        return models and self.spec(left).training != self.spec(right).training
 
     def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
         return self.seeds(claim.left.of), self.seeds(claim.right.of)
@@ -380,10 +382,6 @@ class AnalysisSides(Sides):
         """Return the name of the study that a claim is read from; empty where none is stored."""
         place = self.studies.place(claim)
         return place.name if place else ""
-
-    def compares_models(self, claim: Claim) -> bool:
-        """False: an analysis asks all its models alike."""
-        return False
 
     def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
         answers = self._answers(claim)

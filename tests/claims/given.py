@@ -20,13 +20,14 @@ class GivenSides(Sides):
         self.resamples = [(None, None)] * most
         self.errors = [(math.nan, math.nan)] * most
         self.asked, self.largest, self.smallest = 0, math.inf, 0.0
-        self.models, self.same, self.ends = False, False, [(BEFORE, BEFORE)] * most
+        self.same, self.ends = False, [(BEFORE, BEFORE)] * most
+        self.modelled = fields.pop("models", False)
         self.__dict__ |= fields
         self.experiment = SimpleNamespace(name="given", registered={}, rates="shared", printed=None, variants=[])
         self.task, self.preset = SimpleNamespace(headline="mse", trivial=()), "lite"
 
     def is_model(self, of):
-        return self.models
+        return self.modelled
 
     def spec(self, of):
         train = SimpleNamespace(rate=0.1, muon_rate=0.1, curriculum=SimpleNamespace(stop=41))
@@ -59,7 +60,7 @@ class GivenSides(Sides):
         columns = {}, {}
         for number, (values, column) in enumerate(zip((self.left, self.right), columns, strict=True)):
             for n, (seed, value) in enumerate(zip(self.seeds_of_table, values, strict=False)):
-                unknown = ("", "") if self.models else None
+                unknown = ("", "") if self.modelled else None
                 origin = unknown if self.origins is None else (str(self.origins[n]), "machine")
                 trained = Training(self.shares[n], self.ends[n][number], origin)
                 numbers = self.errors[n][number], self.resamples[n][number]
