@@ -49,8 +49,8 @@ def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool =
         return
     for run in {run.spec.hash: run for run in runs if not run.trained}.values():
         estimate.check_training(run.spec, lab.device, together)
-    for run in {run.spec.hash: run for run in runs if tested and not run.finished}.values():
-        estimate.check_test(run.spec, lab.device, together)
+    for run in {(run.spec.hash, run.swap): run for run in runs if tested and not run.finished}.values():
+        estimate.check_test(run.spec, lab.device, together, run.swap)
 
 
 def check_no_study(where: Where) -> None:
