@@ -393,18 +393,20 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
 
     One tensor for each size, with a mark by which ``is_causal`` knows it, so that nobody compares t^2 entries a layer.
     """
-    # When exported, t may be a symbol: no cache may hold traced values, nor those that a transform has wrapped.
-    if torch.compiler.is_exporting() or _transformed():
-        return _lower(t, torch.device(device))
-    # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
-    return _causal(t, torch.empty(0, device=device).device)
+    return _marked("causal", t, device)
 
 
 def full(t: int, device: torch.device | str = "cpu") -> Tensor:
     """The mask of bidirectional attention, (t t) bool: every row sees every key. ``is_full`` knows it by a mark."""
+    return _marked("full", t, device)
+
+
+def _marked(mark: str, t: int, device: torch.device | str) -> Tensor:
+    # When exported, t may be a symbol: no cache may hold traced values, nor those that a transform has wrapped.
     if torch.compiler.is_exporting() or _transformed():
-        return _ones(t, torch.device(device))
-    return _full(t, torch.empty(0, device=device).device)
+        return _made(mark, t, torch.device(device))
+    # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
+    return _kept(mark, t, torch.empty(0, device=device).device)
 
 
 def _transformed() -> bool:
@@ -412,36 +414,25 @@ def _transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-@lru_cache(maxsize=32)
-def _causal(t: int, device: torch.device) -> Tensor:
+@lru_cache(maxsize=64)
+def _kept(mark: str, t: int, device: torch.device) -> Tensor:
     # A tensor first made in inference mode could never again take part in training.
     with torch.inference_mode(False):
-        return _lower(t, device)
+        return _made(mark, t, device)
 
 
-def _lower(t: int, device: torch.device) -> Tensor:
-    mask = torch.ones(t, t, dtype=torch.bool, device=device).tril()
-    # A copy of the mask, or a part of it, does not carry the mark on. A compiler can read it, unlike an identity.
-    mask.causal = True  # type: ignore[attr-defined]
-    return mask
-
-
-@lru_cache(maxsize=32)
-def _full(t: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return _ones(t, device)
-
-
-def _ones(t: int, device: torch.device) -> Tensor:
+def _made(mark: str, t: int, device: torch.device) -> Tensor:
     mask = torch.ones(t, t, dtype=torch.bool, device=device)
-    mask.full = True  # type: ignore[attr-defined]
+    mask = mask.tril() if mark == "causal" else mask
+    # A copy of the mask, or a part of it, does not carry the mark on. A compiler can read it, unlike an identity.
+    setattr(mask, mark, True)
     return mask
 
 
 @lru_cache(maxsize=32)
 def _causal_additive_mask(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
-        return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_causal(t, device), -math.inf)
+        return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_kept("causal", t, device), -math.inf)
 
 
 def is_causal(visible: Tensor) -> bool:

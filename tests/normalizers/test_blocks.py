@@ -106,7 +106,7 @@ def test_gradients_of_blocks_are_those_of_the_whole(short, monkeypatch, choice):
 @pytest.mark.parametrize("choice", ["ssa", "elastic:bias=4", "selective", "cosformer"])
 @pytest.mark.parametrize("mask", ["causal", "full"])
 @pytest.mark.parametrize("code", positions.registry.names())
-def test_a_model_answers_alike_by_blocks_under_every_code(short, monkeypatch, code, mask, choice):
+def test_a_model_answers_alike_by_blocks(short, monkeypatch, code, mask, choice):
     if (mask == "full" and choice == "selective") or (
         choice == "cosformer" and positions.build(code, 8, 4, 9).adds_to_scores
     ):
@@ -148,7 +148,7 @@ def test_no_tensor_is_as_large_as_the_matrix(choice):
 
 
 @pytest.mark.parametrize("choice", WHOLE)
-def test_normalizers_that_read_other_rows_are_asked_whole(short, choice):
+def test_who_reads_other_rows_is_asked_whole(short, choice):
     rule, (q, k, _) = stirred(choice), qkv(TOKENS)
     assert not rule.block_rows(q, k, causal(TOKENS))
 
@@ -161,7 +161,7 @@ def test_order_is_known_under_the_causal_mask_alone(short):
         assert rule.block_rows(q, k, full(TOKENS)) == under_full
 
 
-def test_short_prompts_cached_keys_and_compiled_code_are_asked_whole(short, monkeypatch):
+def test_short_prompts_and_cached_keys_are_asked_whole(short, monkeypatch):
     rule, (q, k, _) = stirred("ssa"), qkv(TOKENS)
     assert rule.block_rows(q, k, causal(TOKENS)) == ROWS
     assert not rule.block_rows(q[:, :, 1:], k[:, :, 1:], causal(TOKENS - 1))
@@ -194,7 +194,7 @@ class SaysSo(OtherWeights):
     row_wise = True
 
 
-def test_a_class_with_other_weights_declares_anew_that_it_is_row_wise(short):
+def test_a_class_with_other_weights_declares_row_wise_anew(short):
     q, k, v = qkv(TOKENS)
     wanted = OtherRows().weights(q, k, causal(TOKENS)) @ v
     for rule in (OtherRows(), OtherWeights()):
@@ -205,7 +205,7 @@ def test_a_class_with_other_weights_declares_anew_that_it_is_row_wise(short):
     assert not torch.allclose(by_blocks(SaysSo(), ROWS, q, k, v, causal(TOKENS), None, None), wanted)
 
 
-def test_mixtures_and_wrappers_are_row_wise_where_their_parts_are():
+def test_wrappers_are_row_wise_where_their_parts_are():
     for choice, wanted in (("selective+reweight", False), ("ssa+reweight", True), ("four-functions", True)):
         assert stirred(choice).row_wise is wanted
     for choice in ("sima+gated", "sima+talking-heads", "selective+gated"):

@@ -132,7 +132,7 @@ def test_every_preset_fits_a_usual_machine(preset, task, monkeypatch):
     estimate.check_test(spec, CPU)
 
 
-def test_long_prompts_fit_where_the_normalizer_is_computed_by_blocks(monkeypatch):
+def test_long_prompts_fit_where_there_are_blocks(monkeypatch):
     monkeypatch.setattr(estimate, "room", lambda device: 16e9)
     long = ["test.prompts=64", "test.axes.length=16384", "model.positions=none"]
     estimate.check_test(resolve("needle", "ssa", "nano", long), CPU)
