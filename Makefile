@@ -99,8 +99,9 @@ notebooks: ## execute the notebooks of docs/ and keep their outputs in them
 execute: $(READY)
 	@$(PYTHON) docs/tutorials/execute.py
 # The documentation needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
-docs: ## build the documentation into docs/_build/, to be read from disk, with search
+docs: ## write the tables of README and docs, and build docs/ into docs/_build/, to be read from disk, with search
 	@$(MAKE) --no-print-directory EXTRAS=dev,docs docs-html
 docs-html: $(READY)
+	@$(PYTHON) -m docs.tables
 	@$(PYTHON) -m sphinx -q -W --keep-going docs docs/_build
 	@echo "wrote docs/_build; next: open docs/_build/index.html"

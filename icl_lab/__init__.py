@@ -20,8 +20,9 @@ sigma is always a standard deviation.
 """
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from icl_lab.base.version import PACKAGE, VERSION
 
 if TYPE_CHECKING:
     from icl_lab.api import analyse as analyse
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from icl_lab.base.grid import Grid as Grid
     from icl_lab.execute.where import Where as Where
 
-__version__ = "0.2.0"
+__version__ = VERSION
 
 # Where each public name is defined: imported when it is asked for, so that ``import icl_lab`` stays quick.
 _PLACES = {
@@ -82,14 +83,13 @@ __all__ = [*_PLACES]
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        found = getattr(import_module(f"icl_lab.{_PLACES[name]}"), name)
-        globals()[name] = found
-        return found
+        part = getattr(import_module(f"icl_lab.{_PLACES[name]}"), name)
+        globals()[name] = part
+        return part
     if name in _FAMILIES:
         return import_module(f"icl_lab.{name}")
     # Modules are imported as such; other names may be analyses, for which everything has to be loaded.
-    here = Path(__file__).parent
-    if not (name.startswith("_") or (here / name).exists() or (here / f"{name}.py").exists()):
+    if not (name.startswith("_") or (PACKAGE / name).exists() or (PACKAGE / f"{name}.py").exists()):
         from icl_lab.analyses import registry
 
         if (question := name.replace("_", "-")) in registry.names():

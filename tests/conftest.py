@@ -69,9 +69,9 @@ def _asked_once():
     from icl_lab.runs import environment
 
     git = version._git
-    here = functools.cache(functools.partial(git, version.HERE))
+    here = functools.cache(functools.partial(git, version.PACKAGE))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(version, "_git", lambda at, *words: here(*words) if at == version.HERE else git(at, *words))
+        patch.setattr(version, "_git", lambda at, *words: here(*words) if at == version.PACKAGE else git(at, *words))
         patch.setattr(environment, "versions", functools.cache(environment.versions))
         yield
 

@@ -71,11 +71,12 @@ def arrows():
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "icl_lab":
-                names = [alias.name for alias in node.names]
+                names = [alias.name if alias.name in rooms else "__init__" for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("icl_lab."):
                 names = [node.module.split(".")[1]]
             elif isinstance(node, ast.Import):
-                names = [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("icl_lab.")]
+                modules_named = [alias.name.split(".") for alias in node.names]
+                names = [[*parts, "__init__"][1] for parts in modules_named if parts[0] == "icl_lab"]
             else:
                 continue
             found |= {(room(path), name) for name in names if name in rooms and name != room(path)}

@@ -23,6 +23,7 @@ FLOORS = (
     ("claims", "testing", "transformers"),
     ("execute",),
     ("api",),
+    ("__init__",),  # of the package itself: what users import
     ("extras",),
     ("cli",),
     ("__main__",),
@@ -78,7 +79,7 @@ STATISTICS = ROOT / "comparison" / "statistics.py"
 
 
 def modules():
-    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+    return sorted(ROOT.rglob("*.py"))
 
 
 def part(path):
@@ -95,6 +96,13 @@ def imports(path):
             yield from (f"{module}.{alias.name}" for alias in node.names) if module == "icl_lab" else [module]
 
 
+def target(name):
+    """The folder that an import points to: ``__init__`` for the package itself and its names, empty for a library."""
+    package, _, inside = name.partition(".")
+    folder = inside.partition(".")[0]
+    return "" if package != "icl_lab" else folder if folder in FLOOR else "__init__"
+
+
 @functools.cache
 def all_imports():
     """The modules of the package, and what each imports."""
@@ -108,10 +116,26 @@ def test_imports_point_down():
     for path, names in all_imports().items():
         here = part(path)
         for name in names:
-            there = name.split(".")[1] if name.startswith("icl_lab.") else ""
-            if there not in ("", "__version__", here) and FLOOR[there] >= FLOOR[here]:
+            there = target(name)
+            if there not in ("", here) and FLOOR[there] >= FLOOR[here]:
                 found.append(f"{path.relative_to(ROOT)} may not import icl_lab.{there}")
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ("import icl_lab", "__init__"),
+        ("import icl_lab as icl", "__init__"),
+        ("from icl_lab import __version__", "__init__"),
+        ("from icl_lab import tasks", "tasks"),
+        ("from icl_lab.base import rng", "base"),
+        ("import torch", ""),
+    ],
+)
+def test_an_import_of_the_package_is_an_arrow(line, folder, tmp_path):
+    (tmp_path / "module.py").write_text(line)
+    assert [target(name) for name in imports(tmp_path / "module.py")] == [folder]
 
 
 @pytest.mark.slow

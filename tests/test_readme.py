@@ -1,7 +1,11 @@
 """README and docs: short enough, in step with the code, and everything that they name exists."""
 
+import ast
+import io
+import pkgutil
 import re
 import shlex
+import tokenize
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +14,9 @@ import pytest
 
 import icl_lab
 from benchmarks.__main__ import bench
+from docs import tables
 from icl_lab import normalizers, tasks
 from icl_lab.claims import ledger
-from icl_lab.cli import index
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.imports import named
 from icl_lab.cli.main import cli
@@ -21,8 +25,8 @@ from tests.make_lines import program_words
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = index.pages(ROOT)
-FINDINGS = ROOT / index.FINDINGS
+PAGES = tables.pages(ROOT)
+FINDINGS = ROOT / tables.FINDINGS
 EXAMPLES = {"square:c=3", "mine", "sine", "lookup:keys=12"}  # normalizers that a reader is to write
 ELSEWHERE = {
     "icl_lab/normalizers/square.py",
@@ -31,6 +35,7 @@ ELSEWHERE = {
     "docs/_build/",
     "results/runs/",
     "results/own/",
+    "results/tracked/",
 }  # files that a reader writes or builds
 # Words that stand for what a reader puts there.
 PLACEHOLDERS = {"COMMAND", "FOLDER", "$SLURM_ARRAY_TASK_ID"}
@@ -98,12 +103,12 @@ def test_a_normalizer_is_defined_once_in_the_readme():
 @every_page
 def test_tables_are_in_step(page):
     text = page.read_text()
-    assert index.fill(text, ROOT) == text, "run: make index"
+    assert tables.fill(text, ROOT) == text, "run: python -m docs.tables"
 
 
 def test_every_table_stands_somewhere():
     marks = [mark for page in PAGES for mark in re.findall(r"<!-- index (\w+) -->", page.read_text())]
-    assert sorted(marks) == sorted(index.BLOCKS)
+    assert sorted(marks) == sorted(tables.BLOCKS)
 
 
 def test_the_readme_shows_the_head_of_the_findings():
@@ -122,7 +127,7 @@ def test_the_findings_stand_on_one_page():
 
 @every_page
 def test_paragraphs_cite_verdicts_that_hold(page):
-    assert list(ledger.stale_citations(page.read_text(), index.recorded(ROOT))) == []
+    assert list(ledger.stale_citations(page.read_text(), tables.recorded(ROOT))) == []
 
 
 @every_page
@@ -137,6 +142,62 @@ def test_named_files_exist(page):
     for span in spans(page.read_text()):
         if re.fullmatch(r"(?:[\w.-]{2,}/)+[\w.-]*", span) and span not in ELSEWHERE:
             assert any((place / span).exists() for place in (ROOT, ROOT / "icl_lab")), span
+
+
+def prose(text):
+    """The docstrings and comments of a module."""
+    parts = (
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    )
+    docstrings = [ast.get_docstring(part) or "" for part in parts]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
+def dead_names(text, folder):
+    """Paths, modules and commands that a module's docstrings and comments name and that are not there."""
+    said, roots = prose(text), (ROOT, ROOT / "icl_lab", folder)
+    rooms = {path.name for root in (ROOT, ROOT / "icl_lab") for path in root.iterdir() if path.is_dir()}
+    for path in re.findall(r"(?<![\w./-])((?:[\w-]+/)+[\w-]+(?:\.\w+)?)", said):
+        ours = path.partition("/")[0] in rooms or path.endswith(".py")
+        if (
+            ours
+            and not f"{path}/".startswith(tuple(ELSEWHERE))
+            and not any(any(root.glob(f"{path}*")) for root in roots)
+        ):
+            yield path
+    for file in re.findall(r"(?<![\w./-])(\w+\.py)\b", said):
+        if not any(any(root.rglob(file)) for root in (ROOT / "icl_lab", folder)) and not (ROOT / file).exists():
+            yield file
+    for module in re.findall(r"\bicl_lab\.\w[\w.]*\b", said):
+        try:
+            pkgutil.resolve_name(module)
+        except (ImportError, AttributeError):
+            yield module
+    yield from (word for word in re.findall(r"\bicl-lab ([a-z][a-z-]+)", said) if word not in cli.commands)
+
+
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        ("# as in runs/store.py and store.py, results/own/x, src/their/thing or n/2", []),
+        ("# as in runs/stove.py", ["runs/stove.py"]),
+        ("# as in stove.py", ["stove.py"]),
+        ("# see claims/verdicts", ["claims/verdicts"]),
+        ("# ``icl_lab.runs.store.Store``, icl_lab.claims", []),
+        ("# see icl_lab.runs.stove", ["icl_lab.runs.stove"]),
+        ('"""Written by ``icl-lab sweep`` and ``icl-lab index``."""', ["index"]),
+    ],
+)
+def test_a_dead_name_in_a_docstring_is_found(text, dead):
+    assert list(dead_names(text, ROOT / "icl_lab" / "runs")) == dead
+
+
+@pytest.mark.parametrize("room", ["icl_lab", "docs", "experiments", "benchmarks"])
+def test_docstrings_name_what_exists(room):
+    modules = sorted((ROOT / room).rglob("*.py"))
+    dead = {str(path.relative_to(ROOT)): list(dead_names(path.read_text(), path.parent)) for path in modules}
+    assert {path: names for path, names in dead.items() if names} == {}
 
 
 def test_the_tree_in_the_readme_is_the_tree():

@@ -20,8 +20,9 @@ from packaging.utils import canonicalize_name
 import icl_lab
 from icl_lab import normalizers, tasks
 from icl_lab.base import version
+from icl_lab.base.errors import RunFailed
 from icl_lab.cli import citations
-from icl_lab.runs import extras
+from icl_lab.runs import card, extras
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
@@ -252,29 +253,20 @@ def test_papers_are_printed_as_bibtex(run):
 
 
 @pytest.mark.slow
-def test_the_card_of_a_model(run, tiny, lab, monkeypatch):
+def test_the_card_of_a_model(tiny, lab):
     from icl_lab.pipeline import sweep
 
     sweep(tiny(attn="ssa"), 1, lab)
     stored = lab.store.run(tiny(attn="ssa"), 1)
-    code, out, err = run("card", str(stored.folder), results=lab.store.root)
-    assert code == 0, err
+    out = card.text(stored)
     assert stored.env()["model_sha256"] in out
     assert f'icl.find("linear/ssa/smoke-{stored.spec.hash}", seed=1)' in out
     assert "| `ssa` |" in out.partition("training conditions")[2]
     (head,) = yaml.safe_load_all(out.split("---")[1])
     assert head["license"] == "mit"
-    code, out, _ = run("card", str(stored.folder), "--write", results=lab.store.root)
-    assert (code, out) == (0, f"wrote {stored.folder / 'README.md'}\n")
     (stored.folder / "model.safetensors").unlink()
-    code, _, err = run("card", str(stored.folder), results=lab.store.root)
-    assert (code, "keeps no weights" in err) == (1, True)
-
-
-def test_a_card_of_what_is_no_run(run, tmp_path):
-    code, _, err = run("card", str(tmp_path))
-    assert code == 2
-    assert "No run is called" in err
+    with pytest.raises(RunFailed, match="keeps no weights"):
+        card.text(stored)
 
 
 def built(kind, source, place):
@@ -412,7 +404,8 @@ def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
     (run,) = (tmp_path / "results").glob("runs/linear/ssa/smoke-*/seed-0")
     (study,) = (tmp_path / "results").glob("compare-*")
     assert "toprule" in command(installed, tmp_path, *lab, "export", str(study.relative_to(tmp_path)))
-    assert "## Use" in command(installed, tmp_path, *lab, "card", str(run.relative_to(tmp_path)))
+    command(installed, tmp_path, *lab, "publish", str(run.relative_to(tmp_path)), "--to", str(run / "published"))
+    assert "## Use" in (run / "published" / "README.md").read_text()
     line = "import icl_lab as icl; print(icl.find('linear/ssa/smoke').hash, icl.__file__)"
     told = command(installed, tmp_path, "-c", line).split()
     assert run.parent.name == f"smoke-{told[0]}"

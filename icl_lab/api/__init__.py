@@ -15,9 +15,9 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.files import write
 from icl_lab.base.grid import frame_of, stacked
 from icl_lab.base.registry import Registry
+from icl_lab.execute import complete
 from icl_lab.execute.announce import changed
 from icl_lab.execute.arguments import Folder, Settings, checked, grid_of, rules_of, settings_of, whole
-from icl_lab.execute.complete import check_no_study, complete
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.where import HERE, SEEDS, Where
 from icl_lab.model.gpt2 import GPT2
@@ -76,10 +76,7 @@ def sweep(
     (['sigma_x', 'sigma_f', 'length'], '0a79b5e8', 1)
     """
     plan = RunPlan(task, rules_of(attn), preset, settings_of(settings), _seeds(seeds), swap)
-    check_no_study(where)
-    with where.session(plan.command("sweep", where)) as lab:
-        runs = plan.runs(lab.store)
-        complete(runs, lab, where)
+    runs, lab = complete.sweep(plan, where)
     shown = Runs([Run(run, lab) for run in runs if run.swap or not swap])
     return shown[0] if seeds is None and isinstance(attn, str) else shown
 
@@ -110,15 +107,8 @@ def compare(
     (['softmax', 'ssa'], ['curves', 'forest'])
     """
     from icl_lab.api.study import Study
-    from icl_lab.execute import study
 
-    plan = RunPlan(task, rules_of(attns), preset, settings_of(settings), _seeds(seeds))
-    told = "" if baseline == "softmax" else baseline
-    line = plan.command("compare", where, baseline=told, name=where.name)
-    with where.session(line) as lab:
-        runs = plan.runs(lab.store)
-        made = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
-    return Study(made, [Run(run, lab) for run in runs])
+    return Study.of(RunPlan(task, rules_of(attns), preset, settings_of(settings), _seeds(seeds)), baseline, where)
 
 
 @checked
@@ -177,8 +167,8 @@ def rates(
     if factors is not None:
         plan = dataclasses.replace(plan, factors=factors)
     with where.session() as lab:
-        made = curves.measure(plan, lab, where)
-    return frame_of(rows(made.found))
+        study = curves.measure(plan, lab, where)
+    return frame_of(rows(study.found))
 
 
 @checked
@@ -207,15 +197,15 @@ def analyse(
     analysis = frame.build(question, {name: option(question, name, value) for name, value in options.items()})
     if analysis.trains:
         lab = _lab_of(question, runs)
-        where, asked = where.of_runs(lab), [each.stored for each in _runs(runs)]
+        where, members = where.of_runs(lab), [each.stored for each in _runs(runs)]
     else:  # of which task and size a run is, that stands for a normalizer and a draw, says nothing
         where = dataclasses.replace(where, device="cpu", evidence=False)
         chosen = typing.cast(Sequence[str], runs or analysis.usual_rules)
         plan = RunPlan(tasks.names()[0], rules_of(chosen), "smoke", seeds=_seeds(seeds))
-        asked = plan.runs(where.store())
-    with where.session(command_of(question, analysis, asked, where)) as lab:
-        made = study.analyse(question, analysis, asked, lab, where)
-    return Answer(question, made.asked, made, publish.titled(analysis, asked[0].spec))
+        members = plan.runs(where.store())
+    with where.session(command_of(question, analysis, members, where)) as lab:
+        answered = study.analyse(question, analysis, members, lab, where)
+    return Answer(question, answered.asked, answered, publish.titled(analysis, members[0].spec))
 
 
 @checked
@@ -264,7 +254,7 @@ def experiment(
     from icl_lab.execute.experiment import carry_out, chosen
 
     changes, number = tuple(settings_of(settings)), whole(seeds, "seeds", 1, SEEDS)
-    made, left_out = chosen(name, preset, changes, variants, Path(where.experiments))
+    fitting, left_out = chosen(name, preset, changes, variants, Path(where.experiments))
     said: dict[str, object] = {
         "preset": preset,
         "set": changes,
@@ -279,10 +269,10 @@ def experiment(
     with where.session(line) as lab:
         for text in left_out:
             lab.say(text)
-        asked = experiment_study.Order(Path(name).stem, preset, changes, overlay)
+        order = experiment_study.Order(Path(name).stem, preset, changes, overlay)
         # In a checkout the repository's studies are those of the folder.
         anew = where.force or where.retrain or where.evidence is False
-        return ExperimentReport(name, carry_out(made, asked, number, lab, where, anew=anew))
+        return ExperimentReport(name, carry_out(fitting, order, number, lab, where, anew=anew))
 
 
 @checked
@@ -397,17 +387,17 @@ def cells(task: str = "", attn: str = "", preset: str = "", *, where: Where = HE
     """
     if preset:
         presets.named(preset)
-    asked = (tasks.pinned(task) if task else "", normalizers.canonical(attn) if attn else "", preset)
+    names = (tasks.pinned(task) if task else "", normalizers.canonical(attn) if attn else "", preset)
 
     def wanted(run: StoredRun) -> bool:
-        there = (run.spec.task, run.spec.attn, run.spec.preset)
-        return all(name in ("", known) for name, known in zip(asked, there, strict=True))
+        labels = (run.spec.task, run.spec.attn, run.spec.preset)
+        return all(name in ("", label) for name, label in zip(names, labels, strict=True))
 
-    found = stacked(grids(where.store(), where.reporter.say, where.reporter.tick, wanted))
+    table = stacked(grids(where.store(), where.reporter.say, where.reporter.tick, wanted))
     for run in Store(where.root).runs(lambda reason: None):  # the evidence names its commits
         for line in changed(run, where.root) if run.finished and wanted(run) else ():
             where.reporter.last(line)
-    return found
+    return table
 
 
 @checked
@@ -464,15 +454,15 @@ def import_parts(given: str) -> list[str]:
 
 
 def _found(name: Folder, seed: int | None, where: Where) -> Run:
-    place, number = Path(name).absolute(), None if seed is None else whole(seed, "seed", 0)
+    folder, number = Path(name).absolute(), None if seed is None else whole(seed, "seed", 0)
     with where.session() as lab:
-        if (place / SPEC).is_file():
-            run = lab.store.opened(place)
+        if (folder / SPEC).is_file():
+            run = lab.store.opened(folder)
             if number not in (None, run.seed):
                 raise BadValue(f"{name} holds the run of seed {run.seed}, not of {number}.")
         else:
             task, attn, size, *_ = [*str(name).strip("/").rsplit("/", 2), "", ""]
-            path = not isinstance(name, str) or (Path(name).is_absolute() and place.is_dir())
+            path = not isinstance(name, str) or (Path(name).is_absolute() and folder.is_dir())
             if path or not (task and attn and size):
                 form = "of the form TASK/RULE/PRESET, such as linear/ssa/lite"
                 raise BadValue(f"'{name}' is not {form}, and no folder of a run, which holds a {SPEC}.")
@@ -491,14 +481,14 @@ def _seeds(seeds: int | Sequence[int] | None) -> list[int]:
 
 
 def _runs(runs: object) -> list[Run]:
-    return [each for each in (runs if isinstance(runs, Sequence) else [runs]) if isinstance(each, Run)]
+    return [run for run in (runs if isinstance(runs, Sequence) else [runs]) if isinstance(run, Run)]
 
 
 def _lab_of(question: str, runs: Asked | Sequence[str] | str) -> Lab:
-    known = _runs(runs)
-    if not known or (isinstance(runs, Sequence) and len(known) < len(runs)):
+    own = _runs(runs)
+    if not own or (isinstance(runs, Sequence) and len(own) < len(runs)):
         raise BadValue(f"{question} is asked of runs, such as icl.sweep returns, got {runs!r}.")
-    return known[0].lab
+    return own[0].lab
 
 
 def _entries(*registries: Registry) -> pd.DataFrame:

@@ -17,8 +17,11 @@ from icl_lab.comparison import page
 from icl_lab.comparison import study as numbers
 from icl_lab.comparison.page import Picture, words
 from icl_lab.comparison.page.tables import summaries
+from icl_lab.execute import study
 from icl_lab.execute.arguments import checked
+from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.study import Made
+from icl_lab.execute.where import Where
 from icl_lab.figures import paper
 from icl_lab.runs.store import by_rule
 
@@ -43,6 +46,18 @@ class Study(show.Written):
     made: Made
     members: Sequence[Run]
 
+    @classmethod
+    def of(cls, plan: RunPlan, baseline: str, where: Where) -> "Study":
+        """Compare the normalizers of a plan with one of them, and train missing runs.
+
+        Raises ``LabError`` with the line that the command line prints.
+        """
+        line = plan.command("compare", where, baseline="" if baseline == "softmax" else baseline, name=where.name)
+        with where.session(line) as lab:
+            runs = plan.runs(lab.store)
+            written = study.compare(runs, lab, baseline, where, own=plan.rates == "own")
+        return cls(written, [Run(run, lab) for run in runs])
+
     @property
     def runs(self) -> Runs:
         """The runs that are compared."""
@@ -51,8 +66,8 @@ class Study(show.Written):
     @property
     def numbers(self) -> numbers.PairedGrids:
         """The comparison as it is computed: values, effects and families of p values (``icl_lab.comparison.study``)."""
-        found: numbers.PairedGrids = self.made.found
-        return found
+        compared: numbers.PairedGrids = self.made.found
+        return compared
 
     @property
     def verdict(self) -> str:
@@ -106,11 +121,11 @@ class Study(show.Written):
         """
         study, rows = self.numbers, []
         where = study.task.pinned(study.training) | cell
-        if not any(where.items() <= known.items() for known in study.cells()):
-            tested = {axis: sorted({known[axis] for known in study.cells()}) for axis in study.training}
+        if not any(where.items() <= near.items() for near in study.cells()):
+            tested = {axis: sorted({near[axis] for near in study.cells()}) for axis in study.training}
             said = "; ".join(f"{axis} {', '.join(f'{v:g}' for v in values)}" for axis, values in tested.items())
-            asked = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
-            raise BadValue(f"no cell of the test grid has {asked}; tested: {said}.")
+            wanted = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
+            raise BadValue(f"no cell of the test grid has {wanted}; tested: {said}.")
         for name in study.grids:
             compared = name != study.baseline and not study.not_learned.keys() & {name, study.baseline}
             numbers_of = study.versus(name, study.baseline, where).shown if compared else (math.nan,) * 3

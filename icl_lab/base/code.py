@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-PACKAGE = Path(__file__).parents[1]
+from icl_lab.base.version import PACKAGE
+
 PACKAGES = ("icl_lab.normalizers.", "icl_lab.tasks.", "icl_lab.model.positions", "icl_lab.analyses.")
 # Bases without arithmetic: declarations of tasks and of analyses.
 BASES = ("tasks.base", "tasks.declared", "tasks.wording", "tasks.capabilities", "analyses.frame")
@@ -47,10 +48,10 @@ def closure_hash(roots: Iterable[Place], packages: tuple[str, ...]) -> str:
             modules[module] = _tree(module)
             left += [other for other in _imported(module) if _is_users(other, tops)]
     named = [place for module, tree in modules.items() for place in _named(module, tree, packages)]
-    found = _closure([*roots, *named], packages)
+    reached = _closure([*roots, *named], packages)
     # Without the names of modules from outside: they depend on the folder.
     own = sorted(repr(_plain(tree)) for tree in modules.values())
-    return _digest([sorted(item for item in found.items() if _is_ours(item[0][0])), own])
+    return _digest([sorted(item for item in reached.items() if _is_ours(item[0][0])), own])
 
 
 def file_of(part: type) -> str:
@@ -66,26 +67,26 @@ def _digest(content: object) -> str:
 
 def _closure(roots: Iterable[Place], packages: tuple[str, ...]) -> dict[Place, str]:
     """The definitions that are reached from some, as text."""
-    found, left = dict[Place, str](), list(roots)
+    reached, left = dict[Place, str](), list(roots)
     while left:
         place = left.pop()
-        if place in found or (node := _definitions(place[0]).get(place[1])) is None:
+        if place in reached or (node := _definitions(place[0]).get(place[1])) is None:
             continue
-        found[place] = repr(_plain(node))
+        reached[place] = repr(_plain(node))
         left += _named(place[0], node, packages)
-    return found
+    return reached
 
 
 def _named(module: str, node: ast.AST, packages: tuple[str, ...]) -> Iterator[Place]:
     """Yield what a definition names in some packages."""
     imports = _imports(module)
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
-            other, name = imports.get(each.value.id, ("", ""))
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+            other, name = imports.get(inner.value.id, ("", ""))
             if not name and _counts(other, packages):
-                yield other, each.attr
-        elif isinstance(each, ast.Name):
-            other, name = imports.get(each.id, (module, each.id))
+                yield other, inner.attr
+        elif isinstance(inner, ast.Name):
+            other, name = imports.get(inner.id, (module, inner.id))
             if name and _counts(other, packages):
                 yield other, name
 
@@ -111,11 +112,11 @@ def _imported(module: str) -> Iterator[str]:
     """Yield the modules that a module imports, wherever it does; of ``from a import b`` both ``a`` and ``a.b``."""
     for node in ast.walk(_tree(module)):
         if isinstance(node, ast.Import):
-            yield from (name for each in node.names for name in _and_above(each.name))
+            yield from (name for alias in node.names for name in _and_above(alias.name))
         elif isinstance(node, ast.ImportFrom):
             base = _base(module, node)
             yield from _and_above(base)
-            yield from (f"{base}.{each.name}" for each in node.names)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def _and_above(module: str) -> Iterator[str]:
@@ -135,19 +136,19 @@ def _base(module: str, node: ast.ImportFrom) -> str:
 @cache
 def _definitions(module: str) -> dict[str, ast.AST]:
     """Functions, classes and constants at the top of a module, by name."""
-    found = dict[str, ast.AST]()
+    definitions = dict[str, ast.AST]()
     for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             if isinstance(node, ast.ClassDef):
                 node = copy(node)  # the tree stays whole
-                node.body = [each for each in node.body if _name(each) not in WORDS]
-                found |= {f"{node.name}.{_name(each)}": each for each in node.body if _name(each)}
-            found[node.name] = node
+                node.body = [member for member in node.body if _name(member) not in WORDS]
+                definitions |= {f"{node.name}.{_name(member)}": member for member in node.body if _name(member)}
+            definitions[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-            found |= dict.fromkeys(names, node)
-    return found
+            names = [member.id for target in targets for member in ast.walk(target) if isinstance(member, ast.Name)]
+            definitions |= dict.fromkeys(names, node)
+    return definitions
 
 
 def _name(node: ast.stmt) -> str:
@@ -160,14 +161,14 @@ def _name(node: ast.stmt) -> str:
 @cache
 def _imports(module: str) -> dict[str, Place]:
     """Names that a module imports -> where from; an empty name means a whole module."""
-    found = dict[str, Place]()
+    sources = dict[str, Place]()
     for node in _tree(module).body:
         if isinstance(node, ast.ImportFrom) and (base := _base(module, node)):
-            for each in node.names:
-                whole = f"{base}.{each.name}"
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
                 is_module = isinstance(sys.modules.get(whole), ModuleType) or bool(_file(whole))
-                found[each.asname or each.name] = (whole, "") if is_module else (base, each.name)
-    return found
+                sources[alias.asname or alias.name] = (whole, "") if is_module else (base, alias.name)
+    return sources
 
 
 @cache
@@ -191,11 +192,11 @@ def _file(module: str) -> str:
 def _plain(node: object) -> object:
     """A syntax tree as lists and texts, alike for every version of Python that reads it."""
     if isinstance(node, list):
-        return [_plain(each) for each in node]
+        return [_plain(child) for child in node]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = dict(ast.iter_fields(node))
     if ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None:
         fields["body"] = fields["body"][1:]
-    told = {name: _plain(value) for name, value in fields.items() if name not in UNTOLD and value not in (None, [])}
-    return [type(node).__name__, *(part for item in told.items() for part in item)]
+    texts = {name: _plain(value) for name, value in fields.items() if name not in UNTOLD and value not in (None, [])}
+    return [type(node).__name__, *(part for item in texts.items() for part in item)]

@@ -41,6 +41,11 @@ class Grid:
         frame = pd.DataFrame([{**who, **row} for row in rows], columns=[*WHO, *axes, *WHAT])
         return cls(frame.astype(WORDS | NUMBERS | dict.fromkeys(axes, float)))
 
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any]) -> Self:
+        """Build a grid from whole columns, as ``read`` would give them."""
+        return cls(pd.DataFrame({name: pd.Series(column, dtype=column.dtype) for name, column in columns.items()}))
+
     @property
     def axes(self) -> list[str]:
         """The names of the axes, in the order of the columns."""

@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from icl_lab.base.errors import BadValue, LabError
+from icl_lab.base.version import PACKAGE
 
-OURS, IMPORTLIB = Path(__file__).parents[1], Path(importlib.__file__).parent
+IMPORTLIB = Path(importlib.__file__).parent
 
 
 def is_path(text: str) -> bool:
@@ -112,7 +113,7 @@ def _where(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not {OURS, IMPORTLIB} & set(Path(frame.filename).parents)
+        if not frame.filename.startswith("<") and not {PACKAGE, IMPORTLIB} & set(Path(frame.filename).parents)
     ]
     if not frames:
         return ""
@@ -134,6 +135,6 @@ def shown(path: Path) -> str:
 def _neighbours(path: Path) -> str:
     if not path.parent.is_dir():
         return f"There is no folder {path.parent} either."
-    there = [each.name for each in path.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()]
-    close = get_close_matches(path.name, sorted(there), n=3, cutoff=0)
+    modules = [file.name for file in path.parent.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()]
+    close = get_close_matches(path.name, sorted(modules), n=3, cutoff=0)
     return f"Nearest there: {', '.join(close)}." if close else "There is no Python file in that folder."

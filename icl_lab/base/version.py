@@ -1,13 +1,14 @@
-"""Which code this is: the version, and the commit that it was built or checked out from."""
+"""Version and folder of this package, and the commit that it was built or checked out from."""
 
 import subprocess
 from pathlib import Path
 
-HERE = Path(__file__).parents[1]
+VERSION = "0.2.0"
+PACKAGE = Path(__file__).parents[1]
 BUILT = "commit.txt"  # in a package that was built from a checkout: see hatch_build.py
 
 
-def commit(here: Path = HERE) -> str:
+def commit(here: Path = PACKAGE) -> str:
     """Return the commit of the source, ``-dirty`` where it was changed since; ``unknown`` where nothing says it.
 
     Results are not source: a study that was drawn again makes no later run dirty. A package that was built says what
@@ -16,7 +17,7 @@ def commit(here: Path = HERE) -> str:
     if (here / BUILT).exists():
         return (here / BUILT).read_text(encoding="utf-8").strip()
     try:
-        if here == HERE and not _git(here, "ls-files", "--", "__init__.py"):
+        if here == PACKAGE and not _git(here, "ls-files", "--", "__init__.py"):
             return "unknown"
         name = _git(here, "describe", "--always", "--abbrev=12", "--exclude=*")
         changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")

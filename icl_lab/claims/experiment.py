@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import icl_lab
 from icl_lab import tasks
 from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, LabError, UnknownName
 from icl_lab.base.registry import require
+from icl_lab.base.version import PACKAGE
 from icl_lab.claims import printed, registration
 from icl_lab.claims.schema import PRINTED, Claim, Experiment, Quantity
 from icl_lab.runs import estimate
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from icl_lab.analyses.frame import AnyAnalysis
 
 # In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
-SHIPPED = [place / "experiments" for place in Path(icl_lab.__file__).parents[:2]]
+SHIPPED = [place / "experiments" for place in (PACKAGE, PACKAGE.parent)]
 BYTES = 1_000_000  # of a file
 MOST = 10_000  # cells of one quantity: whole test grids have some hundreds
 
@@ -124,12 +124,11 @@ def read(name: str, folder: Path) -> Experiment:
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror or error}.") from None
     times = registration.read(path.parent)
-    return msgspec.structs.replace(
-        made,
-        name=path.stem,
-        sha256=hashlib.sha256(data).hexdigest(),
-        registered={claim: time for (experiment, claim), time in times.items() if experiment == path.stem},
-    )
+    if any(experiment == path.stem for experiment, _ in times):
+        digests = zip(made.claims, registration.digests(msgspec.to_builtins(made)), strict=True)
+        known = {claim.statement: times[path.stem, digest] for claim, digest in digests if (path.stem, digest) in times}
+        made = msgspec.structs.replace(made, registered=known)
+    return msgspec.structs.replace(made, name=path.stem, sha256=hashlib.sha256(data).hexdigest())
 
 
 def _path(name: str, folder: Path) -> Path:

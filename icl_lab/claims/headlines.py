@@ -10,8 +10,11 @@ from icl_lab.claims.ledger import Finding, strongest
 HEADLINES: tuple[tuple[str, str], ...] = (
     ("ssa-table1", "SSA errs less than softmax far from training"),
     ("boundary-bound", "SSA's bound leaves the same error as softmax's: the floors are equal far from training"),
-    ("needle-positions", "With the raised base SSMax finds more needles far out than softmax"),
-    ("text-ssmax-figure5", "Replacing softmax by SSMax after training lowers the loss at greater lengths"),
+    ("ssmax-figure6", "SSMax finds more needles than softmax far beyond the training length"),
+    (
+        "positions-by-normalizer",
+        "Beyond the training length softmax finds more needles with ALiBi than with rotary positions",
+    ),
     ("text-lssa-table4", "LSSA has a lower loss than softmax at 2 to 8 training lengths"),
     ("poster-task3", "SSMax finds more letters than softmax at eight times the training length"),
     ("ssa-table1", "SSA errs less than softmax in training conditions too"),

@@ -18,11 +18,11 @@ from icl_lab.base import markdown as md
 from icl_lab.base.files import sha256
 from icl_lab.base.option_values import write
 from icl_lab.base.registry import require
-from icl_lab.claims import cost, folders, ledger, printed, registration
+from icl_lab.claims import cost, folders, ledger, printed
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.ledger import FIRST, Finding
 from icl_lab.claims.schema import Claim, Experiment
-from icl_lab.claims.sides import Sides, Table, Value, sides_of
+from icl_lab.claims.sides import Column, Sides, Table, sides_of
 from icl_lab.comparison import sequential
 from icl_lab.comparison.blocks import inflation
 from icl_lab.comparison.sequential import Look
@@ -32,26 +32,33 @@ from icl_lab.runs import study_folder, summary
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
+MORE = 2  # further seeds of a side of two models, from which all seeds of both sides judge, unpaired
 READ = ("direction", "size", "agrees", "decided", "more", "more_prompts", "chance")  # from an interval
 Recorded = Mapping[tuple[str, str], Sequence[Finding]]  # by experiment and preset
 
 
-def stored(
-    name: str, files: Path, store: Store, preset: str, costs: cost.Costs | None = None, correlation: float | None = None
-) -> tuple[Experiment, list[str], list[Finding]]:
-    """Return an experiment as it fits a preset, what was left out and why, and its claims judged from stored runs.
+def fitted(whole: Experiment, store: Store, preset: str) -> tuple[Sides, list[str]]:
+    """Return the sides of an experiment's claims as it fits a preset, and what was left out and why.
 
-    One that trains nothing is the same at every preset: its claims are judged where it was asked, and nowhere else.
+    One that trains nothing is the same at every preset: where it was asked at another one, it has no claims here.
     """
-    made, left_out = experiments.fitting(experiments.load(name, files), preset, curves=store)
-    asked = judged_at(name, made, store, preset)
+    made, left_out = experiments.fitting(whole, preset, curves=store)
+    asked = judged_at(made, store, preset)
     if asked != preset:
-        return made, [*left_out, f"trains nothing and is the same at every preset: judged at {asked}"], []
-    found = findings(sides_of(made, store, preset), costs, correlation)
-    return made, [*left_out, *remarks(name, made, store, preset)], found
+        left_out.append(f"trains nothing and is the same at every preset: judged at {asked}")
+        made = changed(made, claims=[])
+    return sides_of(made, store, preset), left_out
 
 
-def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset: str) -> str:
+def stored(
+    whole: Experiment, store: Store, preset: str, costs: cost.Costs | None = None
+) -> tuple[list[str], list[Finding]]:
+    """Return remarks on an experiment at a preset, and its claims judged from stored runs."""
+    sides, left_out = fitted(whole, store, preset)
+    return [*left_out, *remarks(sides)], findings(sides, costs)
+
+
+def judged_at(experiment: Experiment, store: Store, preset: str) -> str:
     """Return the preset at which an experiment is judged where ``preset`` is asked for: that one, if it trains models.
 
     One that trains nothing is judged where it was asked, at another preset if at no other place.
@@ -59,7 +66,7 @@ def judged_at(experiment_name: str, experiment: Experiment, store: Store, preset
     question = experiment.question()
     if question is None or question.trains:
         return preset
-    places = ((each, folders.fullest(experiment_name, store, each)) for each in (preset, *PRESETS))
+    places = ((each, folders.fullest(experiment.name, store, each)) for each in (preset, *PRESETS))
     return next((each for each, place in places if study_folder.read(place) is not None), preset)
 
 
@@ -67,33 +74,31 @@ def recorded(
     name: str, files: Path, store: Store, preset: str, record: Recorded, costs: cost.Costs
 ) -> tuple[list[str], Sequence[Finding]]:
     """Return remarks on an experiment at a preset, and its findings: the record's, or judged now."""
-    made, left_out = experiments.fitting(experiments.load(name, files), preset, curves=store)
+    sides, left_out = fitted(experiments.load(name, files), store, preset)
     known = record.get((name, preset), [])
-    if known and current(name, made, store, preset, known):
-        return [*left_out, *remarks(name, made, store, preset)], known
-    return stored(name, files, store, preset, costs)[1:]
+    judged = known if known and current(sides, known) else findings(sides, costs)
+    return [*left_out, *remarks(sides)], judged
 
 
-def current(name: str, experiment: Experiment, store: Store, preset: str, found: Sequence[Finding]) -> bool:
+def current(sides: Sides, found: Sequence[Finding]) -> bool:
     """Return True where findings on an experiment are about its present claims, judged from the runs of now."""
-    if [each.claim for each in found] != [claim.statement for claim in experiment.claims]:
-        return False
-    return {each.judged_from for each in found} == {checksum(name, experiment, store, preset)}
+    same = [each.claim for each in found] == [claim.statement for claim in sides.experiment.claims]
+    return same and {each.judged_from for each in found} == {checksum(sides)}
 
 
-def checksum(name: str, experiment: Experiment, store: Store, preset: str) -> str:
+def checksum(sides: Sides) -> str:
     """SHA-256, shortened, of what an experiment's claims are judged from: its file, finished runs and studies."""
-    read = Sides(experiment, store, preset)
+    experiment, store = sides.experiment, sides.store
     registered = sorted((claim, time.isoformat()) for claim, time in experiment.registered.items())
     parts: list[object] = [ledger.VERSION, experiment.sha256, registered, ledger.seed_correlation(store)]
     for variant in experiment.variants:
-        spec = read.specs[variant.name]
+        spec = sides.specs[variant.name]
         for seed in sorted(store.seeds(spec)):
             # Whether a model has learned its task is read from the test with its own normalizer.
-            runs = (store.run(spec, seed, variant.tested_with), read.trained(variant.name, seed))
+            runs = (store.run(spec, seed, variant.tested_with), sides.trained(variant.name, seed))
             parts += [[each.key, each.swap, each.checksums()] for each in runs if each.finished]
     if experiment.question() is not None:
-        studies = (study_folder.read(place) for place in folders.of(name, store, preset))
+        studies = (study_folder.read(place) for place in folders.of(experiment.name, store, sides.preset))
         parts += [study.numbers for study in studies if study is not None]
     ordered = json.dumps(sorted(parts, key=json.dumps))
     return sha256(ordered.encode())[:16]
@@ -116,11 +121,11 @@ def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Cos
     was registered, if three or more others are there. Nothing is judged where a value is not finite, because a training
     diverged or an answer overflowed: no seed is left out for that.
     """
-    table = sides.table(claim)
-    out, exploratory = _left_out(sides, claim, table)
-    used = {seed: row for seed, row in table.items() if seed not in out}
-    skipped = _skipped(used) if sides.skips else {}
-    used = {seed: row for seed, row in used.items() if seed not in skipped}
+    whole = sides.table(claim)
+    left_out, exploratory = _left_out(sides, claim, whole)
+    chosen = [{seed: value for seed, value in column.items() if seed not in left_out} for column in whole]
+    skipped = _skipped(chosen) if sides.skips else {}
+    table = _seeds_that_judge([{s: value for s, value in column.items() if s not in skipped} for column in chosen])
     about = Finding(
         claim=claim.statement,
         relation=claim.is_,
@@ -130,91 +135,120 @@ def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Cos
         theory=not sides.trains,
         specs=tuple(f"{spec}->{swap}" if swap else spec for spec, swap in map(sides.test, sides.variants_for([claim]))),
         study=sides.folder(claim),
-        left_out=tuple(out),
+        left_out=tuple(left_out),
         exploratory=exploratory,
         rates=_rates(sides, claim),
     )
     why = next(iter(skipped.values()), "")
-    if not used:
+    if not all(table):
         return changed(about, state=State.NOTHING_TO_JUDGE if why else State.NOT_RUN, note=why)
-    sided = [value for values in zip(*used.values(), strict=True) for value in values]  # the left ones first
-    if closed := next((value for value in sided if value.closed is not None), None):
+    values = [value for column in table for value in column.values()]
+    if closed := next((value for value in values if value.closed is not None), None):
         return changed(about, state=closed.closed, note=closed.why)
     if costs is not None:
         about = changed(about, hours=costs.seed(sides, claim) / 3600)
-    finding = _compared(sides, claim, about, used, {**used, **{seed: table[seed] for seed in out}}, correlation)
-    if len(skipped) >= len(finding.seeds):  # the results in few of many is no answer to the claim
+    spare = [{seed: column[seed] for seed in left_out if seed in column} for column in whole]
+    finding = _compared(sides, claim, about, table, spare, correlation)
+    if len(skipped) >= finding.count:  # the results in few of many is no answer to the claim
         return changed(about, state=State.NOTHING_TO_JUDGE, note=why, hours=math.nan)
-    rows = {seed: used[seed] for seed in finding.seeds}
-    if finding.judged and (barred := _barred(sides, claim, finding, rows)):
+    rested = _first(table, finding.seeds, finding.right_seeds or finding.seeds)
+    if finding.judged and (barred := _barred(sides, claim, finding, rested)):
         unread = {name: ledger.COLUMNS[name].default for name in READ}
         finding = changed(finding, state=barred[0], note=barred[1], **unread)
-    kinds = sorted({kind for row in rows.values() for side in row for kind in side.training.code})
+    kinds = sorted({kind for column in rested for value in column.values() for kind in value.training.code})
     if not finding.note and kinds:
         finding = changed(finding, note=f"made with other code: {', '.join(kinds)}")
-    return changed(finding, unlearned=_unlearned_counts(sides, claim, rows), skipped=tuple(skipped))
+    return changed(finding, unlearned=_unlearned_counts(sides, claim, rested), skipped=tuple(skipped))
 
 
 def _left_out(sides: Sides, claim: Claim, table: Table) -> tuple[list[int], bool]:
-    """Seeds that may have suggested a claim; True if it cannot do without those trained before it was registered."""
-    named, since = claim.suggested_by.get(sides.preset, ()), sides.experiment.registered.get(registration.digest(claim))
+    """Seeds that may have suggested a claim; True if it cannot do without those trained before it was registered.
+
+    These are seeds of which both sides were there: one side alone compares nothing.
+    """
+    named, since = claim.suggested_by.get(sides.preset, ()), sides.experiment.registered.get(claim.statement)
     skipped = _skipped(table) if sides.skips else {}
-    rest = [seed for seed in table if seed not in named and seed not in skipped]
-    early = [seed for seed in rest if since is not None and (ends := _ends([table[seed]])) and max(ends) < since]
-    exploratory = bool(early) and len(rest) - len(early) < FIRST
+    seeds = [seed for seed in table[0] if seed in table[1] and seed not in named and seed not in skipped]
+    ends = {seed: _ends(_first(table, [seed])) for seed in seeds} if since is not None else {}
+    early = [seed for seed, times in ends.items() if times and since is not None and max(times) < since]
+    exploratory = bool(early) and len(seeds) - len(early) < FIRST
     out = {*named, *(() if exploratory else early)}
-    return [seed for seed in table if seed in out], exploratory
+    return [seed for seed in sorted({*table[0], *table[1]}) if seed in out], exploratory
 
 
-def _skipped(table: Table) -> dict[int, str]:
+def _seeds_that_judge(table: Sequence[Column]) -> Table:
+    """Both sides by the seeds that both have; all of each where one of two models has ``MORE`` further seeds."""
+    left, right = table
+    both = [seed for seed in left if seed in right]
+    if len(both) >= FIRST and max(len(left), len(right)) - len(both) >= MORE:
+        return left, right
+    return {seed: left[seed] for seed in both}, {seed: right[seed] for seed in both}
+
+
+def _first(table: Sequence[Column], left: Iterable[int], right: Iterable[int] | None = None) -> Table:
+    """Both sides at some seeds, by default the same."""
+    left = list(left)
+    columns = zip(table, (left, left if right is None else right), strict=True)
+    one, other = ({seed: column[seed] for seed in seeds if seed in column} for column, seeds in columns)
+    return one, other
+
+
+def _skipped(table: Sequence[Column]) -> dict[int, str]:
     """Seeds in which what a claim is about did not occur, and why."""
-    closed = {seed: side for seed, row in table.items() for side in reversed(row) if side.closed is not None}
-    if any(side.closed is State.NOT_RUN for side in closed.values()):
+    closed = {seed: value for column in reversed(table) for seed, value in column.items() if value.closed is not None}
+    if any(value.closed is State.NOT_RUN for value in closed.values()):
         return {}
-    return {seed: side.why for seed, side in closed.items()}
+    return {seed: closed[seed].why for seed in sorted(closed)}
 
 
-def _ends(rows: Iterable[tuple[Value, Value]]) -> list[datetime]:
-    """Times at which the trainings of these rows first ended; nothing where one is not known."""
-    ends = [side.training.first for row in rows for side in row if side.training.origin is not None]
+def _ends(table: Table) -> list[datetime]:
+    """Times at which the trainings of both sides first ended; nothing where one is not known."""
+    trainings = [value.training for column in table for value in column.values()]
+    ends = [training.first for training in trainings if training.origin is not None]
     return [] if None in ends else [end for end in ends if end is not None]
 
 
-def _compared(sides: Sides, claim: Claim, about: Finding, used: Table, known: Table, correlation: float) -> Finding:
+def _compared(
+    sides: Sides, claim: Claim, about: Finding, table: Table, spare: Sequence[Column], correlation: float
+) -> Finding:
     """Finding from the values of both sides: its interval, and what is read from it.
 
-    The rows ``used`` judge; what the prompts add may be taken from others that are ``known``.
+    What the prompts add may be taken from ``spare`` seeds, which do not judge.
     """
-    seeds, scale = list(used), sides.scale(claim)
+    scale, unequal = sides.scale(claim), table[0].keys() != table[1].keys()
+    span = sides.span(claim) if scale == "difference" else math.inf
     plain = math.exp if scale == "log-ratio" else float
-    left, right = ([plain(row[side].value) for row in used.values()] for side in (0, 1))
+    left, right = ([plain(value.value) for value in column.values()] for column in table)
+    both = [seed for seed in table[0] if seed in table[1]]
     lost = [
-        (side.of, [seed for seed, value in zip(seeds, values, strict=True) if not math.isfinite(value)])
-        for side, values in ((claim.left, left), (claim.right, right))
+        (side.of, [seed for seed, value in column.items() if not math.isfinite(plain(value.value))])
+        for side, column in zip((claim.left, claim.right), table, strict=True)
     ]
+    seeds, right_seeds = tuple(table[0]), tuple(table[1]) if unequal else ()
     if any(lost_seeds for _, lost_seeds in lost):
         which = "; ".join(f"{of}: {ledger.span(lost_seeds)}" for of, lost_seeds in lost if lost_seeds)
-        lacks = _unlearned(sides, claim, used)
+        lacks = _unlearned(sides, claim, table)
         state = State.NOT_LEARNED if lacks else State.NOTHING_TO_JUDGE
         why = lacks or f"answers that are no finite numbers ({which})"
-        return changed(about, state=state, note=why, seeds=tuple(seeds), hours=math.nan)
-    models, blocks, ends = _models(sides, claim), _blocks(used), _ends(used.values())
-    apart = bool(ends) and min(ends) > sequential.SINCE and not sequential.PAIRED.get(models, True)
+        return changed(about, state=state, note=why, seeds=seeds, right_seeds=right_seeds, hours=math.nan)
+    models, blocks, ends = _models(sides, claim), _blocks(table), _ends(table)
+    apart = unequal or (bool(ends) and min(ends) > sequential.SINCE and not sequential.PAIRED.get(models, True))
+    pairs = _first(table, both)
     look_at = partial(
         sequential.look,
-        left,
-        right,
-        scale,
-        resolution=sides.step(claim, used) if scale == "difference" else 0.0,
+        scale=scale,
+        resolution=sides.step(claim, pairs) if span == 1 else 0.0,  # of shares and rates; a loss has no step
         inflation=lambda count: inflation(blocks[:count], correlation) if blocks else 1.0,
-        span=sides.span(claim) if scale == "difference" else math.inf,
+        span=span,
     )
 
     def read(noise: Callable[[int], Evaluation | None]) -> Finding:
-        look, other = look_at(noise=noise, apart=apart), look_at(noise=noise, apart=not apart)
-        count, two = look.seeds, models == "two models"
-        lacks = _unlearned(sides, claim, {seed: used[seed] for seed in seeds[:count]})
-        few = State.FEW_SEEDS if len(seeds) < FIRST else State.JUDGED
+        look = look_at(left, right, noise=noise, apart=apart)
+        ours, theirs = ([plain(value.value) for value in column.values()] for column in pairs)
+        other = look_at(ours, theirs, noise=noise, apart=not apart)
+        count, two = None if unequal else look.seeds, models == "two models"
+        lacks = _unlearned(sides, claim, table if unequal else _first(table, seeds[:count]))
+        few = State.FEW_SEEDS if min(len(left), len(right)) < FIRST else State.JUDGED
         finding = changed(
             about,
             state=State.NOT_LEARNED if lacks else few,
@@ -229,7 +263,8 @@ def _compared(sides: Sides, claim: Claim, about: Finding, used: Table, known: Ta
             other_high=other.effect.high if two else math.nan,
             p=look.p,
             printed=printed.effect(sides.experiment, claim, scale, sides.task.headline),
-            seeds=tuple(seeds[:count]),
+            seeds=seeds[:count],
+            right_seeds=right_seeds,
             left=tuple(left[:count]),
             right=tuple(right[:count]),
             blocks=tuple(blocks[:count]),
@@ -239,13 +274,13 @@ def _compared(sides: Sides, claim: Claim, about: Finding, used: Table, known: Ta
             note=lacks,
         )
         if finding.state is State.FEW_SEEDS:
-            return changed(finding, more=FIRST - count)
+            return changed(finding, more=FIRST - finding.count)
         return _read(finding, look) if finding.judged else finding
 
-    finding = read(partial(_noise, known, scale))
+    finding = read(partial(_noise, table, spare, scale))
     these_prompts = sides.prompts(claim) > 0 and _lacks_prompt_variance(finding)
     if these_prompts and finding.decided:
-        bounded = read(partial(_bound, [left.error + right.error for left, right in used.values()], scale))
+        bounded = read(partial(_bound, table, scale))
         same = (bounded.state, bounded.direction, bounded.size) == (finding.state, finding.direction, finding.size)
         if same and not _lacks_prompt_variance(bounded):
             return bounded
@@ -262,31 +297,42 @@ def _models(sides: Sides, claim: Claim) -> Literal["", "one model", "two models"
 
 def _blocks(table: Table) -> list[int]:
     """Block of each seed, numbered: commit and class of machine of its trainings; empty where one is not known."""
-    origins = [tuple(side.training.origin for side in row if side.training.origin) for row in table.values()]
+    seeds = sorted({*table[0], *table[1]}) if table[0].keys() != table[1].keys() else list(table[0])
+    trainings = [[column[seed].training.origin for column in table if seed in column] for seed in seeds]
+    origins = [tuple(origin for origin in both if origin) for both in trainings]
     if not all(block and all(map(all, block)) for block in origins):
         return []
     numbers = {block: number for number, block in enumerate(dict.fromkeys(origins))}
     return [numbers[block] for block in origins]
 
 
-def _noise(table: Table, scale: Scale, count: int) -> Evaluation | None:
+def _noise(table: Table, spare: Sequence[Column], scale: Scale, count: int) -> Evaluation | None:
     """Evaluation of left - right over the first seeds, from their values on resamples of the prompts.
 
-    Seeds that keep single prompts stand for those that do not, and for a look without any the next that does: the fewer
-    they are, the more it varies with single models, which makes it wider.
+    Seeds that keep single prompts stand for those that do not, and for a look without any the next that does, or a
+    spare one: the fewer they are, the more it varies with single models, which makes it wider. Sides of unequal seeds
+    are averaged each by itself.
     """
-    drawn = [(left.resamples, right.resamples) for left, right in table.values()]
-    gaps = [None if left is None or right is None else left - right for left, right in drawn]
-    kept = [gap for gap in gaps[:count] if gap is not None] or [gap for gap in gaps if gap is not None][:1]
-    return evaluation(np.mean(kept, axis=0), scale) if kept else None
+    left, right = ({**column, **more} for column, more in zip(table, spare, strict=True))
+    gaps = [
+        None if drawn is None or (other := right[seed].resamples) is None else drawn - other
+        for seed, drawn in ((seed, value.resamples) for seed, value in left.items() if seed in right)
+    ]
+    if table[0].keys() != table[1].keys():
+        kept = [[value.resamples for value in column.values() if value.resamples is not None] for column in table]
+        gaps = [np.mean(kept[0], axis=0) - np.mean(kept[1], axis=0)] if all(kept) else []
+    first = [gap for gap in gaps[:count] if gap is not None] or [gap for gap in gaps if gap is not None][:1]
+    return evaluation(np.mean(first, axis=0), scale) if first else None
 
 
-def _bound(errors: Sequence[float], scale: Scale, count: int) -> Evaluation | None:
+def _bound(table: Table, scale: Scale, count: int) -> Evaluation | None:
     """Most that left - right can vary with the prompts, where errors of single prompts are not kept.
 
-    Formula: e = mean over seeds of (e_left + e_right), a standard error; no correlation of sides and seeds is greater
+    Formula: e = mean over seeds of e_left + e_right, standard errors; no correlation of sides and seeds is greater
     """
-    half = HALF_WIDTH * fmean(errors[:count])
+    whole = table[0].keys() != table[1].keys()
+    errors = ([value.error for value in column.values()][: None if whole else count] for column in table)
+    half = HALF_WIDTH * sum(map(fmean, errors))
     return None if math.isnan(half) else Evaluation(scale=scale, effect=0.0, low=-half, high=half)
 
 
@@ -386,7 +432,7 @@ def _no_better(sides: Sides, claim: Claim, table: Table) -> str:
     """
     beaten = dict[str, list[str]]()
     for number, side in enumerate((claim.left, claim.right) if sides.compares_errors(claim) else ()):
-        own, seed = fmean(row[number].value for row in table.values()), next(iter(table))
+        own, seed = fmean(value.value for value in table[number].values()), next(iter(table[number]))
         trivial = (name for name in sides.task.trivial if sides.reference(claim, side, name, seed) <= own)
         for name in islice(trivial, 1):
             beaten.setdefault(name, []).append(side.of)
@@ -419,8 +465,8 @@ def _unlearned_counts(sides: Sides, claim: Claim, table: Table) -> str:
     for of, shares in dict(zip((claim.left.of, claim.right.of), _shares(table), strict=True)).items():
         if lost := sum(not summary.has_learned([share]) for share in shares):
             counts.append(f"{lost} of {len(shares)} of {of}")
-        asked = table and sides.is_model(of) and sides.task.trivial and not claim.ungated
-        if asked and not shares and (why := sides.why_not_known(of, table)):
+        asked = table[0] and sides.is_model(of) and sides.task.trivial and not claim.ungated
+        if asked and not shares and (why := sides.why_not_known(of, table[0])):
             unknown.setdefault(why, []).append(of)
     counted = [f"tested models that have not learned: {', '.join(counts)}"] if counts else []
     named = {why: " and ".join(f"'{of}'" for of in models) for why, models in unknown.items()}
@@ -430,25 +476,26 @@ def _unlearned_counts(sides: Sides, claim: Claim, table: Table) -> str:
 
 def _shares(table: Table) -> list[list[float]]:
     """Normalized errors in training conditions of left and right; seeds of which it is not known are left out."""
-    shares = ([row[side].training.share for row in table.values()] for side in (0, 1))
+    shares = ([value.training.share for value in column.values()] for column in table)
     return [[share for share in known if share is not None] for known in shares]
 
 
-def remarks(name: str, experiment: Experiment, store: Store, preset: str) -> list[str]:
+def remarks(sides: Sides) -> list[str]:
     """Return a line for each stored study of an experiment that was made from another version of its file.
 
     And for each that answers another question than is asked now, so that no claim is read from it.
     """
-    places = folders.of(name, store, preset)
+    experiment = sides.experiment
+    places = folders.of(experiment.name, sides.store, sides.preset)
     known = {place: study for place in places if (study := study_folder.read(place)) is not None}
     said = [
-        f"{place} was made from another version of {name}.toml (sha256 {study.source[:8]})."
+        f"{place} was made from another version of {experiment.name}.toml (sha256 {study.source[:8]})."
         for place, study in known.items()
         if study.source not in ("", experiment.sha256)
     ]
     if (analysis := experiment.question()) is None or not known:
         return said
-    now = folders.prepared(Sides(experiment, store, preset), analysis)
+    now = folders.prepared(sides, analysis)
     for place, study in known.items():
         if study.code and study.code != publish.code(experiment.analysis):
             said.append(

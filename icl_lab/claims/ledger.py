@@ -27,7 +27,7 @@ from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
 NAME = "claims.csv"
-VERSION = 4  # raised when claims are judged otherwise than before from the same numbers
+VERSION = 5  # raised when claims are judged otherwise than before from the same numbers
 # What the repository's record was judged from, the correlation of seeds within a block that it found, and a seal on
 # both files.
 BASIS = "claims-basis.csv"
@@ -55,7 +55,10 @@ TITLES = {name: paper.title for name, paper in PAPERS.items()} | {"": OURS}  # b
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
 SMALL = ("smoke", "nano")  # presets of a minute: a verdict there is marked
-MARKS = "†: may be a chance find (false discovery rate above 5 %). °: small scale (preset nano or smoke)."
+MARKS = (
+    "†: may be a chance find (false discovery rate above 5 %). ‡: exploratory, or of one block of seeds or these test "
+    "prompts alone. °: small scale (preset nano or smoke)."
+)
 RATES = {"": "", "shared": "shared rate", "own": "own rates", "different": "rates differ"}
 SAID_ONCE = re.compile(" than printed|printed effect |( by)? the margin")  # of a size, where ``LEGEND`` explains it
 LEGEND = (
@@ -121,6 +124,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = ()  # the training seeds that it rests on
     left: tuple[float, ...] = ()  # the value of each seed
     right: tuple[float, ...] = ()
+    right_seeds: tuple[int, ...] = ()  # of the right side, where it has others than the left
     blocks: tuple[int, ...] = ()  # of each seed: commit and class of machine, numbered
     more: int | None = None  # further seeds that would decide it, were effect and spread to stay
     more_prompts: int | None = None  # seeds that would, if all test prompts that there are were asked
@@ -152,7 +156,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gaps(self) -> list[float]:
-        """Effect of each seed."""
+        """Effect of each seed; nothing where both sides have seeds of their own."""
+        if self.right_seeds:
+            return []
         pairs = zip(self.left, self.right, strict=True)
         return [math.log(a) - math.log(b) if self.ratio else a - b for a, b in pairs]
 
@@ -194,7 +200,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def marks(self) -> str:
         """Marks of a direction, as ``MARKS`` explains them."""
-        return "†" * self.may_be_chance + "°" * (self.judged and self.small)
+        return "†" * self.may_be_chance + "‡" * self.limited + "°" * (self.judged and self.small)
+
+    @property
+    def limited(self) -> bool:
+        """True if it is exploratory, or holds for one block of seeds or for these test prompts alone."""
+        return self.judged and (self.exploratory or self.these_prompts or self.one_block)
+
+    @property
+    def one_block(self) -> bool:
+        """True if all seeds were trained at one commit on one class of machine."""
+        return len(set(self.blocks)) == 1 and self.count >= FIRST
+
+    @property
+    def count(self) -> int:
+        """Training seeds of the side that has fewer."""
+        return min(len(self.seeds), len(self.right_seeds) or len(self.seeds))
+
+    @property
+    def counts(self) -> str:
+        """Training seeds in numbers: "5", or "5 and 32" of left and right."""
+        return f"{len(self.seeds)}" + (f" and {len(self.right_seeds)}" if self.right_seeds else "")
 
     @property
     def direction_words(self) -> str:
@@ -261,7 +287,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         effect, low, high = map(self.shown, (self.effect, self.low, self.high))
         interval = "no interval" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
-        how_sure = ", one seed" if len(self.seeds) == 1 else f" {interval}, {span(self.seeds)}"
+        right = f" and {span(self.right_seeds)}" if self.right_seeds else ""
+        how_sure = ", one seed" if len(self.seeds) == 1 and not right else f" {interval}, {span(self.seeds)}{right}"
         which = "ratio" if self.ratio else "difference"
         return f"{which} {effect:.3g}{how_sure}" + ", these prompts" * self.these_prompts
 
@@ -272,7 +299,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         if math.isnan(self.effect):
             return [each for each in (self.note, before) if each]
         skipped = f"nothing to judge in {span(self.skipped)}" if self.skipped else ""
-        block = "one block" if len(set(self.blocks)) == 1 and len(self.seeds) >= FIRST else ""
+        block = "one block" if self.one_block else ""
         exploratory = "exploratory" if self.exploratory else ""
         limits = (self.note, self.unlearned, before, skipped, exploratory, block, self.other_interval)
         return [each for each in (*limits, RATES[self.rates]) if each]
@@ -334,7 +361,7 @@ def strongest(findings: Iterable[Finding]) -> list[Finding]:
 
 def _strength(found: Finding) -> tuple[bool, bool, bool, int, int]:
     scale, ran = list(PRESETS).index(found.preset), found.state is not State.NOT_RUN
-    return found.decided, found.judged, ran, scale if found.decided else len(found.seeds), scale
+    return found.decided, found.judged, ran, scale if found.decided else found.count, scale
 
 
 def paper_of(text: str) -> str:
@@ -390,7 +417,7 @@ def _cells(found: Finding, address: str) -> list[str]:
         found.intervals or found.words or "—",
         found.direction_words,
         found.size_words or "inconclusive" if found.judged else "—",
-        ", ".join(filter(None, (f"`{found.preset}`", f"{len(found.seeds)}", RATES[found.rates]))) if ran else "—",
+        ", ".join(filter(None, (f"`{found.preset}`", found.counts, RATES[found.rates]))) if ran else "—",
         f"[{name}]({address}/{found.experiment}.toml)" if address else name,
     ]
 
@@ -398,7 +425,7 @@ def _cells(found: Finding, address: str) -> list[str]:
 def short_table(findings: Iterable[Finding]) -> list[str]:
     """Return findings as lines of a Markdown table for a terminal: a row per claim."""
     rows = [
-        [each.claim, each.interval or "—", each.printed_words or "—", each.short, f"{each.preset}, {len(each.seeds)}"]
+        [each.claim, each.interval or "—", each.printed_words or "—", each.short, f"{each.preset}, {each.counts}"]
         for each in findings
     ]
     return md.table(["claim", "ours", "printed", "verdict", "scale, seeds"], rows)
@@ -413,7 +440,7 @@ def page(findings: Iterable[Finding]) -> list[str]:
     groups = dict[str, dict[str, list[Finding]]]()
     for each in sorted(every, key=lambda found: found.small):  # a small scale leads no page
         ran = each.state is not State.NOT_RUN
-        where = f", `{each.preset}`, {len(each.seeds)} seed{'s' * (len(each.seeds) != 1)}" if ran else ""
+        where = f", `{each.preset}`, {each.counts} seed{'s' * (each.counts != '1')}" if ran else ""
         where += f", {RATES[each.rates]}" if ran and each.rates else ""
         groups.setdefault(each.experiment, {}).setdefault(f"**{each.experiment}**{where}", []).append(each)
     rows = list[str]()

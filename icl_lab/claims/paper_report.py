@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab import __version__
 from icl_lab.base import markdown as md
 from icl_lab.base import tables
 from icl_lab.base.errors import RunFailed, UnknownName
 from icl_lab.base.grid import frame_of
 from icl_lab.base.progress import Tick, silent
+from icl_lab.base.version import VERSION
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims import ledger, record
 from icl_lab.claims.ledger import Finding
@@ -149,4 +149,4 @@ def _command(paper: str) -> str:
 
 
 def _version() -> str:
-    return f"icl_lab {__version__}"
+    return f"icl_lab {VERSION}"

@@ -133,31 +133,21 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: T
     correlation = blocks.correlation(samples)
     if correlation > 0:  # NaN where no claim has several blocks
         found = _judged_at(here, files, store, correlation, tick)
-    kept = with_runs(ledger.rated(found))
-    sums = _checksums(kept, files, store)
-    text = ledger.encode(replace(each, judged_from=sums[each.experiment, each.preset]) for each in kept)
+    text = ledger.encode(with_runs(ledger.rated(found)))
     several = sum(len(set(names)) > 1 for _, names in samples)
     made = ledger.basis_text(basis(files, store), several, correlation, text)
     return {ledger.NAME: text, ledger.BASIS: made}
 
 
 def _judged_at(presets: Sequence[str], files: Path, store: Store, correlation: float, tick: Tick) -> list[Finding]:
-    """All claims at each preset; those about variants that do not fit it are left out."""
+    """All claims at each preset, with what they were judged from; those about variants that do not fit are left out."""
     from icl_lab.claims import cost, judge
 
-    found = list[Finding]()
+    found, every = list[Finding](), [experiments.load(name, files) for name in experiments.names(files)]
     for preset in counted(presets, "judging claims", tick, str):
         costs = cost.Costs(store, preset)
-        for name in experiments.names(files):
-            found += judge.stored(name, files, store, preset, costs, correlation)[2]
-    return found
-
-
-def _checksums(findings: Iterable[Finding], files: Path, store: Store) -> dict[tuple[str, str], str]:
-    from icl_lab.claims import judge
-
-    found = dict[tuple[str, str], str]()
-    for name, preset in dict.fromkeys((each.experiment, each.preset) for each in findings):
-        made = experiments.fitting(experiments.load(name, files), preset, curves=store)[0]
-        found[name, preset] = judge.checksum(name, made, store, preset)
+        for whole in every:
+            sides, _ = judge.fitted(whole, store, preset)
+            basis = judge.checksum(sides) if sides.experiment.claims else ""
+            found += [replace(each, judged_from=basis) for each in judge.findings(sides, costs, correlation)]
     return found

@@ -1,7 +1,7 @@
-"""Registration of claims: the commit since which a claim has its present sides, cells, metric and relation.
+"""Registration of claims: the commit since which a claim is about its present models, cells, metric and margin.
 
-Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it
-(``claims/claims.py``). Git knows the commit; a shallow clone does not have it, so that ``icl-lab index`` writes it into
+Seeds that were finished before a claim was registered may have suggested it, so that they do not judge it. Git knows
+the commit; a shallow clone does not have it, so that ``icl-lab claims --record`` writes it into
 ``experiments/registered.csv``.
 """
 
@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
+from icl_lab import normalizers
 from icl_lab.base import foreign
-from icl_lab.base.errors import RunFailed
+from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.base.files import sha256
-from icl_lab.claims.schema import Claim
 
 NAME = "registered.csv"
 COLUMNS = ("experiment", "claim", "commit", "time")
 
-Registered = Mapping[tuple[str, str], datetime]  # by experiment and by ``digest``
+Registered = Mapping[tuple[str, str], datetime]  # by experiment and by one of ``digests``
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,45 @@ class Version:
     digests: frozenset[str]
 
 
-def digest(claim: Claim) -> str:
-    """SHA-256, shortened, of what a claim is judged by: both sides with their cells, the relation, the metric."""
-    return _digest(msgspec.to_builtins(claim))
+def digests(experiment: Mapping[str, Any]) -> list[str]:
+    """SHA-256, shortened, of all that each claim of an experiment file is judged by.
+
+    The treatment of both sides (normalizer, task and settings of their variants, draws, rates, the analysis with its
+    options), their cells, the relation, the metric and the margin: a variant that keeps its name and is trained
+    otherwise makes another claim. A reference is measured beside the baseline. Raises ``KeyError``, ``TypeError`` or
+    ``AttributeError`` for a file of another schema.
+    """
+    variants = {variant["name"]: variant for variant in experiment["variants"]}
+    usual = {"draws": "ours", "rates": "shared", "analysis": "compare", "options": {}}
+    common = [experiment["task"], *(experiment.get(name, default) for name, default in usual.items())]
+
+    def side(quantity: Mapping[str, Any]) -> list[Any]:
+        variant = variants.get(quantity["of"].rpartition(":")[2]) or variants[experiment["baseline"]]
+        settings = dict(text.split("=", 1) for text in (*experiment.get("set", ()), *variant.get("set", ())))
+        rules = [_canonical(variant.get(name, "")) for name in ("attn", "swap")]
+        cells = [[axis, [float(v) for v in values]] for axis, values in sorted(quantity.get("cells", {}).items())]
+        return [quantity["of"], cells, *rules, variant.get("task", ""), sorted(settings.items())]
+
+    texts = (  # TOML may write a margin of 2.0 as 2
+        [
+            side(claim["left"]),
+            side(claim["right"]),
+            claim["is"],
+            claim.get("metric", ""),
+            float(claim.get("margin") or 0),
+        ]
+        for claim in experiment.get("claims", ())
+    )
+    return [sha256(msgspec.json.encode([*text, *common]))[:12] for text in texts]
 
 
-def _digest(claim: Mapping[str, Any]) -> str:
-    sides = [[claim[side]["of"], _cells(claim[side].get("cells", {}))] for side in ("left", "right")]
-    text = msgspec.json.encode([*sides, claim["is"], claim.get("metric", "")])
-    return sha256(text)[:12]
-
-
-def _cells(cells: Mapping[str, Sequence[float]]) -> list[list[Any]]:
-    return [[axis, [float(value) for value in values]] for axis, values in sorted(cells.items())]
+@lru_cache(maxsize=1024)
+def _canonical(attn: str) -> str:
+    """The one spelling of a normalizer; a name that is no longer known as it stands."""
+    try:
+        return normalizers.canonical(attn) if attn else ""
+    except LabError:
+        return attn
 
 
 def read(files: Path) -> Registered:
@@ -91,8 +117,7 @@ def table(files: Path) -> str:
     writer.writerow(COLUMNS)
     for path in sorted(files.glob("*.toml")):
         versions = list(history(path))
-        made = tomllib.loads(foreign.shallow(foreign.read(path)))
-        for claim in dict.fromkeys(_digest(claim) for claim in made.get("claims", [])):
+        for claim in dict.fromkeys(digests(tomllib.loads(foreign.shallow(foreign.read(path))))):
             if since := registered_in(claim, versions):
                 writer.writerow([path.stem, claim, since.commit, since.time])
     return text.getvalue()
@@ -115,13 +140,11 @@ def history(path: Path) -> Iterator[Version]:
         commit, time = line.split()
         try:
             made = tomllib.loads(foreign.shallow(_git(path.parent, "show", f"{commit}:./{path.name}").encode()))
-        except (RunFailed, ValueError):  # removed in this commit, or committed broken: it makes no claim
-            made = {}
-        try:
-            digests = frozenset(_digest(claim) for claim in made.get("claims", []))
-        except (KeyError, TypeError, AttributeError):  # of an older schema, which tells nothing of the present claims
-            digests = frozenset()
-        yield Version(commit[:12], time, digests)
+            claims = frozenset(digests(made))
+        # Removed in this commit, committed broken, or of an older schema: it makes none of the present claims.
+        except (RunFailed, ValueError, KeyError, TypeError, AttributeError):
+            claims = frozenset()
+        yield Version(commit[:12], time, claims)
 
 
 def _git(folder: Path, *words: str) -> str:

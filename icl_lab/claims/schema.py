@@ -160,9 +160,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     printed: Printed | None = None
     name: str = ""  # of the file, without its ending
     sha256: str = ""  # of the file, as it was read
-    registered: dict[
-        str, datetime
-    ] = {}  # the time of a claim's registration by its digest, as its folder's record says
+    registered: dict[str, datetime] = {}  # when claims were registered, by statement, as the folder's record says
 
     def spec(self, variant: Variant, preset: str, settings: Sequence[str] = ()) -> RunSpec:
         """Resolve a variant at the rates of its preset; ``settings`` come last: a user's wish stands above the file."""

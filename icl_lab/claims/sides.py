@@ -30,7 +30,6 @@ from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import Scale, resampled
 from icl_lab.comparison.verdict import State
 from icl_lab.runs import provenance, summary
-from icl_lab.runs.evidence.archive import ArchivedRun
 from icl_lab.runs.measure import Errors, Subject, TestSpec, measure
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
@@ -56,14 +55,15 @@ class Value(NamedTuple):
     """A side of a claim for one training seed."""
 
     value: float = math.nan  # mean over the claim's cells, of the logarithm where ratios are compared
-    error: float = math.nan  # most that its standard error over test prompts can be
+    error: float = math.nan  # most that its standard error over prompts can be, where a side keeps no single ones
     resamples: Array | None = None  # of the prompts: the value on each, (1 + resamples,); None where none are kept
     closed: State | None = None  # without a value, the state of a claim that reads it: not run, or nothing to judge
     why: str = ""  # there is no value
     training: Training = Training()
 
 
-Table = Mapping[int, tuple[Value, Value]]  # left and right by training seed
+Column = dict[int, Value]  # a side by training seed
+Table = tuple[Column, Column]  # left and right
 
 
 class Sides:
@@ -177,7 +177,7 @@ class Sides:
 
     def step(self, claim: Claim, table: Table) -> float:
         """Return the smallest step of a rate: one prompt of those in a cell."""
-        return 1 / float(self.measured(claim.left.of, next(iter(table)))[0].frame["count"].max())
+        return 1 / float(self.measured(claim.left.of, next(iter(table[0])))[0].frame["count"].max())
 
     def far(self, side: Quantity) -> bool:
         """True if the cells of a side lie outside training conditions."""
@@ -203,34 +203,50 @@ class Sides:
     # The table.
 
     def table(self, claim: Claim) -> Table:
-        """Return both sides of a claim by training seed, over the seeds that both have."""
-        seeds = sorted(self.seeds_of_both(claim))
-        left, right = (self.values(claim, side, seeds) for side in (claim.left, claim.right))
-        return dict(zip(seeds, zip(left, right, strict=True), strict=True))
+        """Return both sides of a claim: of two models all seeds of each, else the seeds that both have."""
+        seeds_of = self._seeds_of(claim)
+        both = seeds_of[0] & seeds_of[1]
+        sides, alone = (claim.left, claim.right), self.compares_models(claim)
+        left, right = (
+            self.values(claim, side, sorted(own if alone else both)) for side, own in zip(sides, seeds_of, strict=True)
+        )
+        for seed in sorted(left.keys() | right.keys()):
+            values = [side[seed] for side in (left, right) if seed in side]
+            if self.prompts(claim) and (len(values) < 2 or any(value.resamples is None for value in values)):
+                for column, side in zip((left, right), sides, strict=True):
+                    if seed in column and column[seed].closed is None:
+                        error = self._error(claim, side, self._cells(claim, side), seed)
+                        column[seed] = column[seed]._replace(error=error)
+        return left, right
 
-    def seeds_of_both(self, claim: Claim) -> set[int]:
-        """Return the training seeds that both sides of a claim have."""
-        return self.seeds(claim.left.of) & self.seeds(claim.right.of)
+    def compares_models(self, claim: Claim) -> bool:
+        """True if both sides are trained models, and two of them, not two tests of the same."""
+        left, right = claim.left.of, claim.right.of
+        models = self.is_model(left) and self.is_model(right)
+        return models and self.spec(left).training != self.spec(right).training
+
+    def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
+        return self.seeds(claim.left.of), self.seeds(claim.right.of)
 
     def _cells(self, claim: Claim, side: Quantity) -> Cells:
         return combinations(side.cells, self.task.pinned(summary.training_cell(self.task, self.spec(claim.left.of))))
 
-    def values(self, claim: Claim, side: Quantity, seeds: Sequence[int]) -> list[Value]:
+    def values(self, claim: Claim, side: Quantity, seeds: Sequence[int]) -> Column:
         """Return a side by training seed; claims share sides, so that each is read once."""
         if not seeds:
-            return []
+            return {}
         cells = self._cells(claim, side)
         key = (self.folder(claim), side.of, claim.metric, json.dumps([side.cells, cells]))
         for seed in seeds:
             if (*key, seed) not in self._values:
                 value = self._measurement(claim, side, cells, seed)
                 self._values[*key, seed] = value._replace(training=self._training(side.of, seed))
-        return [self._values[*key, seed] for seed in seeds]
+        return {seed: self._values[*key, seed] for seed in seeds}
 
     def _measurement(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> Value:
         try:
-            value, error = self._value(claim, side, side.of, cells, seed), self._error(claim, side, cells, seed)
-            return Value(value, error, self._resamples(claim, side, cells, seed))
+            value = self._value(claim, side, side.of, cells, seed)
+            return Value(value, resamples=self._resamples(claim, side, cells, seed))
         except Undefined as reason:
             return Value(closed=State.NOTHING_TO_JUDGE, why=str(reason.args[0]))
         except KeyError as reason:  # the preset's test grid has no such cell
@@ -288,11 +304,12 @@ class Sides:
             share = summary.normalized_error(errors, run.spec.attn, self.task) if errors else None
             about = Training(share)
             if run.recorded:
+                held = None if self.store.archive is None else self.store.archive.run(run.key)
+                texts = () if held is None else held.versions(ENVIRONMENT)
                 env = run.env()
+                first = first_end([env, *(json.loads(foreign.shallow(text)) for text in texts)])
                 code = {difference.kind for _, difference in provenance.changed([run])}
-                about = Training(
-                    share, first_end(run, env), (env.get("commit", ""), env.get("machine", "")), tuple(code)
-                )
+                about = Training(share, first, (env.get("commit", ""), env.get("machine", "")), tuple(code))
             self._trainings[of, seed] = about
         return self._trainings[of, seed]
 
@@ -347,7 +364,7 @@ class AnalysisSides(Sides):
 
         It is known to one prompt of those that it was measured on, taken to be a quarter of the analysis' prompts.
         """
-        prompts, gaps = self.prompts(claim), {left.value - right.value for left, right in table.values()}
+        prompts, gaps = self.prompts(claim), {table[0][seed].value - table[1][seed].value for seed in table[0]}
         return PART / prompts if prompts and len(gaps) == 1 else 0.0
 
     def far(self, side: Quantity) -> bool:
@@ -364,10 +381,14 @@ class AnalysisSides(Sides):
         place = self.studies.place(claim)
         return place.name if place else ""
 
-    def seeds_of_both(self, claim: Claim) -> set[int]:
-        """Return the training seeds that the analysis has measured."""
+    def compares_models(self, claim: Claim) -> bool:
+        """False: an analysis asks all its models alike."""
+        return False
+
+    def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
         answers = self._answers(claim)
-        return set() if answers is None else set(self.analysis.seeds(answers))
+        seeds = set() if answers is None else set(self.analysis.seeds(answers))
+        return seeds, seeds
 
     def _answers(self, claim: Claim) -> folders.Answers | None:
         return self.studies.read(self.studies.place(claim)) if self._measured_now is None else self._measured_now
@@ -376,8 +397,6 @@ class AnalysisSides(Sides):
         return self.analysis.value(self._answers(claim), of, side.cells, claim.metric, seed)
 
     def _error(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> float:
-        if not self.prompts(claim):
-            return math.nan
         return self.analysis.prompts_error(self._answers(claim), side.of, side.cells, claim.metric, seed)
 
     def _resamples(self, claim: Claim, side: Quantity, cells: Cells, seed: int) -> Array | None:
@@ -410,14 +429,12 @@ def _errors_of_reference(task_choice: str, name: str, test: bytes) -> Errors:
     return measure({name: Subject(task.references()[name])}, task, msgspec.json.decode(test, type=TestSpec)).errors
 
 
-def first_end(run: Run, env: Mapping[str, Any]) -> datetime | None:
-    """Time at which a training of this specification and seed first ended; None where it is not known.
+def first_end(environments: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return the time at which a training first ended, by the environments of it and its repetitions.
 
-    One that was repeated since gives the same numbers. A time without a zone is UTC.
+    One that was repeated gives the same numbers. None where it is not known; a time without a zone is UTC.
     """
-    held = run.copy.versions(ENVIRONMENT) if isinstance(run.copy, ArchivedRun) else ()
-    ends = [each.get("finished") for each in (*(json.loads(foreign.shallow(text)) for text in held), env)]
-    times = [datetime.fromisoformat(str(end)) for end in ends if end]
+    times = [datetime.fromisoformat(str(env["finished"])) for env in environments if env.get("finished")]
     return min((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
 
 

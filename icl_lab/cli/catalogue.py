@@ -1,7 +1,7 @@
-"""Catalogue of what can be named: tasks, normalizers, positions and presets, as lines for a terminal and as tables."""
+"""Catalogue of names: tasks, normalizers, positions and presets, as lines for a terminal."""
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from icl_lab import normalizers, tasks
 from icl_lab.base import markdown as md
@@ -15,19 +15,25 @@ KINDS: dict[str, list[Registry]] = {
     "normalizers": [normalizers.registry, normalizers.wrappers],
     "positions": [positions.registry],
 }
-SOURCE = "source (arXiv)"  # column of a table
 HEADS = 8  # of the normalizers whose parameters are counted
-# Traits in words, and as marks: a column of a table has no room for words.
 TRAITS = {
-    "sums_to_one": ("sums to 1", "Σ"),
-    "non_negative": ("never negative", "+"),
-    "prefix_consistent": ("prefix-consistent", "p"),
-    "ordered": ("ordered", "o"),
+    "sums_to_one": "sums to 1",
+    "non_negative": "never negative",
+    "prefix_consistent": "prefix-consistent",
+    "ordered": "ordered",
 }
-LEGEND = (
-    "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, "
-    "p a row does not change when the prompt goes on, o the order of the keys matters."
-)
+NO_TRAIT = "none of the traits"
+
+
+class ListedPart(NamedTuple):
+    """A part as its docstring declares it: name with options, first line, formula and paper; of a normalizer more."""
+
+    name: str
+    line: str
+    formula: str
+    paper: str
+    learned: str = ""  # number of parameters that a head learns
+    traits: tuple[str, ...] = ()
 
 
 def names(what: str) -> list[str]:
@@ -35,44 +41,33 @@ def names(what: str) -> list[str]:
     return list(PRESETS) if what == "presets" else [name for registry in KINDS[what] for name in registry.names()]
 
 
-def listing(what: str) -> Iterable[str]:
+def listing(what: str) -> Iterator[str]:
     """Yield lines for the terminal. ``what`` is ``tasks``, ``normalizers``, ``positions`` or ``presets``."""
     if what == "presets":
         yield "\n".join(presets())
         return
+    for part in parts(what):
+        yield part.name
+        yield f"    {part.line}"
+        if part.formula:
+            yield f"    {part.formula}"
+        if part.learned:
+            yield f"    learned a head: {part.learned}; {', '.join(map(TRAITS.__getitem__, part.traits)) or NO_TRAIT}"
+        yield f"    {part.paper}"
+
+
+def parts(what: str, *, outside: bool = True) -> Iterator[ListedPart]:
+    """Yield the parts of one kind; those from ``outside`` the package too, if they are wanted."""
     for registry in KINDS[what]:
-        for entry in registry.entries():
-            yield f"{entry.name}{_options(registry, entry.name)}"
-            yield f"    {entry.line}"
-            if entry.formula:
-                yield f"    {entry.formula}"
+        for entry in registry.entries(outside=outside):
+            options = registry.options(entry.name)
+            name = f"{entry.name}:{','.join(options)}" if options else entry.name
+            part = ListedPart(name, entry.line, entry.formula, entry.paper)
             if what == "normalizers":
                 rule = _rule(registry, entry.name)
-                yield f"    learned a head: {_learned(rule)}; {', '.join(_traits(rule, 0))}"
-            yield f"    {entry.paper}"
-
-
-def parts(what: str) -> list[str]:
-    """Return the table of the parts of one kind."""
-    more = ["learned", "traits"] if what == "normalizers" else []
-    rows = []
-    for registry in KINDS[what]:
-        for entry in registry.entries(outside=False):
-            name, formula = f"`{entry.name}{_options(registry, entry.name)}`", f"`{entry.formula}`".replace("``", "")
-            rule = _rule(registry, entry.name) if more else None
-            about = [_learned(rule), "".join(_traits(rule, 1))] if rule else []
-            rows.append([name, entry.line, formula, *about, source(entry.paper)])
-    lines = md.table(["name", "what it is", "formula", *more, SOURCE], rows)
-    return [*lines, "", LEGEND] if more else lines
-
-
-def source(paper: str) -> str:
-    """Return the arXiv numbers of a source, with the sections cited; a source without them unchanged.
-
-    >>> source("Naim et al. 2025, arXiv 2508.14685, Eq. 2 and Table 1; Garg et al. 2022, arXiv 2208.01066 (dim=20)")
-    '2508.14685, Eq. 2 and Table 1; 2208.01066 (dim=20)'
-    """
-    return "; ".join(re.findall(r"arXiv (\d{4}\.\d{5}(?:[^;()]|\([^;]*\))*)", paper)) or paper
+                traits = tuple(trait for trait in TRAITS if getattr(rule, trait))
+                part = part._replace(learned=_learned(rule), traits=traits)
+            yield part
 
 
 def presets() -> list[str]:
@@ -82,11 +77,6 @@ def presets() -> list[str]:
         size, work = f"{p.model.layers}, {p.model.heads}, {p.model.width}", f"{p.train.steps:,} x {p.train.batch}"
         rows.append([f"`{name}`", size, work, p.purpose])
     return md.table(["preset", "layers, heads, width", "steps x batch", "for"], rows)
-
-
-def _options(registry: Registry, name: str) -> str:
-    options = registry.options(name)
-    return ":" + ",".join(options) if options else ""
 
 
 def _rule(registry: Registry, name: str) -> Normalizer:
@@ -101,8 +91,3 @@ def _learned(rule: Normalizer) -> str:
     together = sum(size for name, size in sizes.items() if name in rule.shared)
     alone = (sum(sizes.values()) - together) / HEADS
     return f"{alone:g}" + (f", and {together} shared by all layers" if together else "")
-
-
-def _traits(rule: Normalizer, which: int) -> list[str]:
-    """The traits of a normalizer in words (0) or as marks (1)."""
-    return [words[which] for trait, words in TRAITS.items() if getattr(rule, trait)] or ["none of the traits"]

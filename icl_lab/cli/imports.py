@@ -14,6 +14,10 @@ from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.values import check_words
 
 OPTION = "--import"
+SUCCESSORS = {  # of commands of earlier versions
+    "card": "icl-lab publish RUN --to FOLDER writes it as README.md, with the weights and numbers",
+    "index": "python -m docs.tables writes the tables of README and docs",
+}
 HELP_IMPORT = (
     "Add the normalizers, tasks and analyses of a module or a file; may be given again, before or after the command, "
     f"or by {outside.VARIABLE}=./mine.py,mypackage. Runs its code."
@@ -51,8 +55,8 @@ class DeferredAnalysis(Deferred):
         self.short_help = self.help
 
     def _load(self) -> click.Command:
-        found: click.Command = import_module("icl_lab.cli.commands.analyses").command(self.name)
-        return found
+        command: click.Command = import_module("icl_lab.cli.commands.analyses").command(self.name)
+        return command
 
 
 class Menu(click.Group):
@@ -65,10 +69,18 @@ class Menu(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return a command; packages that are installed are asked for one that is not built in."""
-        found = super().get_command(context, name)
-        if found is None and name in self._outside():
+        command = super().get_command(context, name)
+        if command is None and name in self._outside():
             return DeferredAnalysis(name, registry.part(name).__doc__ or "")
-        return found
+        return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names; raises ``UsageError`` with the successor of one that went."""
+        if self.get_command(context, args[0]) is None and args[0] in SUCCESSORS:
+            raise click.UsageError(f"There is no command '{args[0]}' any more: {SUCCESSORS[args[0]]}.", context)
+        return super().resolve_command(context, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
@@ -76,8 +88,8 @@ class Menu(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups, the rare ones by name alone."""
-        found = {name: self.get_command(context, name) for name in self.list_commands(context)}
-        about = {name: command.help or "" for name, command in found.items() if command}
+        commands = {name: self.get_command(context, name) for name in self.list_commands(context)}
+        about = {name: command.help or "" for name, command in commands.items() if command}
         rare, outside_ = menu.rare(about), self._outside()
         groups = menu.grouped(about) | ({"Imported": {name: about[name].partition("\n")[0] for name in outside_}})
         widest = max(len(name) for lines in groups.values() for name in lines)

@@ -12,10 +12,9 @@ from typing import Any
 
 import click
 
-from icl_lab import __version__
 from icl_lab.base import outside
 from icl_lab.base.errors import LabError, Stopped, brief, first_line
-from icl_lab.base.version import commit
+from icl_lab.base.version import VERSION, commit
 from icl_lab.cli import hints, menu
 from icl_lab.cli.deferred import Deferred
 from icl_lab.cli.imports import HELP_IMPORT, DeferredAnalysis, Menu, named
@@ -35,10 +34,10 @@ LOADS = Path("/proc/loadavg")  # Linux
 BUSY = 0.5  # processes at work, the mean of a minute
 
 
-def version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+def version(context: click.Context, option: click.Parameter, given: bool) -> None:
     """Say version and commit, and end."""
-    if asked:
-        click.echo(f"icl-lab, version {__version__}, commit {commit()}")
+    if given:
+        click.echo(f"icl-lab, version {VERSION}, commit {commit()}")
         context.exit()
 
 
@@ -51,16 +50,16 @@ def cli() -> None:
     """The group of all commands."""
 
 
-def command_of(each: menu.Command) -> click.Command:
+def command_of(entry: menu.Command) -> click.Command:
     """Import a command of the folder ``commands``."""
-    found: click.Command = getattr(import_module(f"icl_lab.cli.commands.{each.module}"), each.part)
-    return found
+    command: click.Command = getattr(import_module(f"icl_lab.cli.commands.{entry.module}"), entry.part)
+    return command
 
 
-for each in menu.commands():
-    cli.add_command(Deferred(each.name, each.help, partial(command_of, each)))
-for each in menu.analyses():
-    cli.add_command(DeferredAnalysis(each.name, each.help))
+for built_in in menu.commands():
+    cli.add_command(Deferred(built_in.name, built_in.help, partial(command_of, built_in)))
+for built_in in menu.analyses():
+    cli.add_command(DeferredAnalysis(built_in.name, built_in.help))
 
 
 def out_of_memory(error: Exception) -> bool:

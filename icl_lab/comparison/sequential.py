@@ -77,19 +77,23 @@ def look(
 ) -> Look:
     """Compare two quantities, one number per training seed each, at the last look they allow.
 
-    They are paired by position, or two independent groups where they are ``apart`` (``PAIRED``).
+    They are paired by position, or two independent groups where they are ``apart`` (``PAIRED``). Of groups of unequal
+    size all seeds count, and the look is that of the smaller one.
     ``noise`` maps a number of seeds to the effect's error from their test prompts, where that is known, ``inflation`` a
     factor on the standard error over seeds, for seeds that are correlated. ``resolution`` is the smallest step that a
     rate can take, one prompt in those that it was measured on: the deviation over seeds is taken to be no smaller,
     since rates that are the same in every seed (no error in 256 prompts) need not be the same in truth. The interval
     ends at -span and span, beyond which no difference lies. With one or two seeds there is an effect, but no interval.
     """
-    allowed = looks(len(left))
+    both = min(len(left), len(right))
+    allowed, unequal = looks(both), len(left) != len(right)
     if not allowed:
-        few = replace(paired(right, left, scale), low=math.nan, high=math.nan)
+        few = replace((unpaired if unequal else paired)(right, left, scale), low=math.nan, high=math.nan)
         return Look(effect=few, confidence=math.nan, p=math.nan)
     seeds, error = allowed[-1]
-    effect = difference(left[:seeds], right[:seeds], scale, resolution, inflation(seeds), apart)
+    if not (apart and unequal):
+        left, right = left[:seeds], right[:seeds]
+    effect = replace(difference(left, right, scale, resolution, inflation(seeds), apart), seeds=seeds)
     if (known := noise(seeds)) is not None:
         effect = effect.widened(known)
     low, high = effect.interval(1 - error)

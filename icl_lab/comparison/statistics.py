@@ -210,10 +210,12 @@ def unpaired(a: ArrayLike, b: ArrayLike, scale: Scale = "log-ratio") -> Effect:
 
     Formula: mean(y) - mean(x) -+ t(v) s, s^2 = sx^2 / m + sy^2 / n, v = s^4 / (sx^4 / (m^2 (m - 1)) + sy^4 / (n^2 (n -
     1))), x and y the logarithms of a and b, or a and b
-    Source: Welch 1947, Biometrika 34; Satterthwaite 1946. Where neither side spreads it is as ``paired`` says.
+    Source: Welch 1947, Biometrika 34; Satterthwaite 1946. Where neither side spreads it is as ``paired`` says of the
+    seeds that both have.
     """
-    x, y = _pair(a, b, scale)
-    found = paired(a, b, scale)
+    x, y = _sides(a, b, scale)
+    both = min(len(x), len(y))
+    found = paired(np.asarray(a)[:both], np.asarray(b)[:both], scale)
     parts = [float(side.var(ddof=1)) / len(side) if len(side) > 1 else 0.0 for side in (x, y)]
     total = sum(parts)
     if not total > 0:
@@ -338,11 +340,16 @@ def mean_beyond(lengths: ArrayLike, errors: ArrayLike, training_length: float) -
     return float(finite("errors", y[beyond]).mean())
 
 
-def _pair(a: ArrayLike, b: ArrayLike, scale: Scale) -> tuple[Array, Array]:
+def _sides(a: ArrayLike, b: ArrayLike, scale: Scale) -> tuple[Array, Array]:
     require(scale in ("log-ratio", "difference"), "scale must be log-ratio or difference", scale)
     x, y = (finite(what, values, positive=scale == "log-ratio") for what, values in (("a", a), ("b", b)))
-    require(x.shape == y.shape, "a pair needs as many numbers on both sides", f"shapes {x.shape} and {y.shape}")
     return (np.log(x), np.log(y)) if scale == "log-ratio" else (x, y)
+
+
+def _pair(a: ArrayLike, b: ArrayLike, scale: Scale) -> tuple[Array, Array]:
+    x, y = _sides(a, b, scale)
+    require(x.shape == y.shape, "a pair needs as many numbers on both sides", f"shapes {x.shape} and {y.shape}")
+    return x, y
 
 
 def _cells(what: str, axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:

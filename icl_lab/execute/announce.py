@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from icl_lab.base.errors import BadValue, LabError, Stopped
+from icl_lab.base.errors import LabError, Stopped
 from icl_lab.runs import environment, estimate, presets, provenance, reuse
 from icl_lab.runs.command import repeats
 from icl_lab.runs.run import Run
@@ -79,30 +79,30 @@ class Clock:
         return sum(self._took(run.spec).training for run in trainings) + sum(self._took(run.spec).test for run in tests)
 
     def _took(self, spec: RunSpec) -> Took:
-        known = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
+        by_rule = self._rules.setdefault(repr((spec.task, spec.preset, spec.model, spec.train)), {})
         if spec.hash in self._measured:
             return self._measured[spec.hash]
-        if known and len(self._measured) >= self.MEASURED:
-            return self._reckoned(spec.attn, known)
+        if by_rule and len(self._measured) >= self.MEASURED:
+            return self._reckoned(spec.attn, by_rule)
         if self._stopping():
             raise Stopped("stopped before anything was begun.")
         with environment.threads(self.threads):
             training, parameters = estimate.training_seconds(spec, self._device)
             test = estimate.test_seconds(spec, self._device) if self.tested else 0.0
-        known[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
-        return known[spec.attn]
+        by_rule[spec.attn] = self._measured[spec.hash] = Took(training, test, parameters)
+        return by_rule[spec.attn]
 
-    def _reckoned(self, attn: str, known: Mapping[str, Took]) -> Took:
+    def _reckoned(self, attn: str, measured: Mapping[str, Took]) -> Took:
         """Estimated time of a normalizer from those that are known, by their ratio elsewhere where it is known."""
-        if attn in known:
-            return known[attn]
+        if attn in measured:
+            return measured[attn]
         for elsewhere in self._rules.values():
-            both = [rule for rule in known if rule in elsewhere]
+            both = [rule for rule in measured if rule in elsewhere]
             if both and attn in elsewhere:
-                here, there, own = known[both[0]], elsewhere[both[0]], elsewhere[attn]
-                training = here.training * own.training / there.training
-                return Took(training, here.test * own.test / there.test if there.test else 0.0, here.parameters)
-        return next(iter(known.values()))
+                same, same_elsewhere, own = measured[both[0]], elsewhere[both[0]], elsewhere[attn]
+                test = same.test * own.test / same_elsewhere.test if same_elsewhere.test else 0.0
+                return Took(same.training * own.training / same_elsewhere.training, test, same.parameters)
+        return next(iter(measured.values()))
 
 
 def title(run: Run) -> str:
@@ -134,11 +134,11 @@ def announce(run: Run, lab: Lab, clock: Clock, rehearsal: Say | None = None) -> 
 
 def changes(runs: Sequence[Run]) -> list[str]:
     """Return a line for each thing that stored runs were made with, and that is another one now (``provenance``)."""
-    found = dict[str, list[Path]]()
+    folders_of = dict[str, list[Path]]()
     for run, difference in provenance.changed(runs):
-        found.setdefault(difference.words, []).append(run.place)
+        folders_of.setdefault(difference.words, []).append(run.place)
     lines = []
-    for version, folders in found.items():
+    for version, folders in folders_of.items():
         others, them = (f" and {len(folders) - 1} more were", "them") if len(folders) > 1 else (" was", "it")
         lines.append(f"{folders[0]}{others} made with {version}; --retrain repeats {them}.")
     return lines
@@ -146,10 +146,10 @@ def changes(runs: Sequence[Run]) -> list[str]:
 
 def changed(run: Run, results: Path) -> list[str]:
     """Return a line where a stored run was made with other code or versions, with the command that repeats it."""
-    if not (found := provenance.of(run)):
+    if not (differences := provenance.of(run)):
         return []
     anew = f"{repeats(run, results, anew=True)} trains it anew, as icl.sweep does with where=icl.Where(retrain=True)"
-    return [f"{run.folder} was made with {' and '.join(each.words for each in found.differences)}; {anew}."]
+    return [f"{run.folder} was made with {' and '.join(each.words for each in differences.differences)}; {anew}."]
 
 
 def tell_engine(runs: Sequence[Run], lab: Lab) -> None:
@@ -194,14 +194,8 @@ def count_words(runs: Sequence[Run], clock: Clock, jobs: int = 1) -> str:
     return f"{' and '.join(parts)} of {whole}, about {about}{at_once}" + (f" ({sources})" if sources else "")
 
 
-def check_time(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> None:
-    """Raise ``BadValue`` where the remaining work takes longer than the session allows, and name a preset that fits."""
-    if sentence := too_long(runs, lab, clock, jobs):
-        raise BadValue(sentence)
-
-
 def too_long(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> str:
-    """Return the sentence that says so; empty where the time that the laboratory allows suffices."""
+    """Say that the remaining work takes longer than the session allows, and name a preset that fits; else nothing."""
     left = [run for run in runs if not clock.done(run)]
     seconds = _together(left, clock, jobs)
     if seconds <= lab.longest:
@@ -217,16 +211,16 @@ def too_long(runs: Sequence[Run], lab: Lab, clock: Clock, jobs: int = 1) -> str:
 def _shorter(specs: Sequence[RunSpec], seconds: float, device: str) -> tuple[str, float] | None:
     """The largest preset in which these runs take minutes, or else the smallest, with the seconds that they take."""
     whole = sum(_about(spec, device) for spec in specs)
-    found = dict[str, float]()
+    times = dict[str, float]()
     for name in presets.PRESETS:
         try:
-            others = [resolve(spec.task, spec.attn, name, draws=spec.test.draws) for spec in specs]
+            specs_there = [resolve(spec.task, spec.attn, name, draws=spec.test.draws) for spec in specs]
         except LabError:  # a task need not fit every preset
             continue
-        found[name] = seconds * sum(_about(spec, device) for spec in others) / whole
-    fitting = [name for name, about in found.items() if about <= MINUTES]
-    chosen = max(fitting, key=found.__getitem__) if fitting else min(found, key=found.__getitem__, default="")
-    return (chosen, found[chosen]) if chosen and found[chosen] < seconds else None
+        times[name] = seconds * sum(_about(spec, device) for spec in specs_there) / whole
+    fitting = [name for name, about in times.items() if about <= MINUTES]
+    chosen = max(fitting, key=times.__getitem__) if fitting else min(times, key=times.__getitem__, default="")
+    return (chosen, times[chosen]) if chosen and times[chosen] < seconds else None
 
 
 def _about(spec: RunSpec, device: str) -> float:

@@ -1,6 +1,6 @@
 """Run, or resume, everything in a list of runs: here one after another, or by workers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -19,7 +19,6 @@ from icl_lab.execute.announce import (
     announce,
     announce_all,
     changes,
-    check_time,
     count_words,
     duration,
     tell_engine,
@@ -28,6 +27,7 @@ from icl_lab.execute.announce import (
 )
 from icl_lab.execute.draw import draw
 from icl_lab.execute.parallel import Processes, WorkerPool, WorkItem
+from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
 from icl_lab.runs import checkpoints, environment, estimate, provenance, trial
@@ -40,29 +40,23 @@ if TYPE_CHECKING:
 FORCED = ".forced"  # in the folder of a run that was cleared by --retrain and is not finished yet
 
 
-def check_sizes(runs: Sequence[Run], lab: Lab, together: int = 1, tested: bool = True) -> None:
-    """Raise ``BadValue`` where the remaining work, ``together`` runs at once, does not fit this machine.
-
-    Asked before anything is trained or measured for them; unless the session allows large runs.
-    """
-    if lab.allow_large:
-        return
-    for run in {run.spec.hash: run for run in runs if not run.trained}.values():
-        estimate.check_training(run.spec, lab.device, together)
-    for run in {(run.spec.hash, run.swap): run for run in runs if tested and not run.finished}.values():
-        estimate.check_test(run.spec, lab.device, together, run.swap)
-
-
-def check_no_study(where: Where) -> None:
-    """Raise ``BadValue`` for ``--force`` where runs alone are asked for: it writes over the folder of a study."""
-    if where.force:
-        raise BadValue("--force writes over the folder of a study, and there is none here; --retrain repeats runs.")
-
-
 def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
     """Raise ``BadValue`` where the prompts that an analysis draws for runs do not fit this machine."""
     for spec in {run.spec.hash: run.spec for run in runs}.values() if analysis.trains and not lab.allow_large else ():
         estimate.check_prompts(spec, analysis.asks(spec))
+
+
+def sweep(plan: RunPlan, where: Where, *, tested: bool = True) -> tuple[list[Run], Lab]:
+    """Finish the runs of a plan, or only train them unless ``tested``; return them with the session that did.
+
+    Raises ``BadValue`` for ``--force``, which writes over the folder of a study, and what ``complete`` raises.
+    """
+    if where.force:
+        raise BadValue("--force writes over the folder of a study, and there is none here; --retrain repeats runs.")
+    with where.session(plan.command("sweep" if tested else "train", where)) as lab:
+        runs = plan.runs(lab.store)
+        complete(runs, lab, where, tested=tested)
+    return runs, lab
 
 
 def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True, models: bool = False) -> bool:
@@ -72,89 +66,152 @@ def complete(runs: Sequence[Run], lab: Lab, where: Where, *, tested: bool = True
     The reporter of ``where`` gets each finished run, and in a dry run its folder. Raises ``RunFailed``
     where runs failed, once the others are finished.
     """
-    part, parts = where.shard
+    copies = len({run.folder for run in runs if run.copied}) if where.retrain else 0
     if where.retrain:  # a repeated run is the user's
-        left_out = len({run.folder for run in runs if run.copied})
         lab = replace(lab, store=replace(lab.store, archive=None))
         runs = [replace(run, copy=None) for run in runs]
-    mine = [run for number, run in enumerate(runs) if number % parts == part % parts]
-    if where.parallel:
-        check_importable([run for run in mine if not run.finished])
-    if not (where.retrain or where.dry_run):  # outdated files without a model: nothing is lost
-        for run in mine:
-            if run.diverged and not run.copied and provenance.of(run):
-                lab.say(f"{title(run)} diverged with other code than is here: it is trained again.")
-                restart(run, lab)
-            elif not (run.trained or run.diverged):
-                _drop_outdated(run, lab)
-    for line in [] if where.retrain else changes(mine):  # numbers of another code are read
-        where.reporter.last(line)
-    tell_engine(mine, lab)
     clock = Clock(lab.device, tested, lab.stopping, allocation.share(where.jobs or 1), models)
-    every = mine
+    every = mine = select(runs, where.shard)
+    check_code(mine, lab, where)
+    tell_engine(mine, lab)
     if not (tested or where.retrain):
-        for run in filter(clock.done, mine):
-            if run.trained and not where.dry_run:  # its process may have been killed before it drew
-                draw(run, afresh=False, tested=False)
-            where.reporter.finished(run, True)
-        mine = [run for run in mine if not clock.done(run)]
-    left = [run for run in mine if not clock.done(run)]
-    if not where.remote:  # its time elsewhere is unknown here
-        check_sizes(left, lab, min(where.jobs or 1, len(left)), tested)
-    for spec in {(run.spec.task, run.spec.attn): run.spec for run in left}.values():
-        trial.check_parts(spec)
-    asked, (where, clock) = where, allocated(where, left, lab, clock)
+        mine = untrained(mine, clock, where)
+    check(mine, lab, where, clock)
+    given, (where, clock) = where, allocated(where, unfinished(mine, clock), lab, clock)
     if where.dry_run:
         rehearse(every, lab, clock, where)
-        if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
-            lab.say(sentence)
         return False
-    if where.bounded:
-        check_time(mine, lab, clock, where.jobs or 1)
+    if where.bounded and (sentence := too_long(mine, lab, clock, where.jobs or 1)):
+        raise BadValue(sentence)
     if where.retrain:
-        seconds, number = clock.whole(mine) / min(where.jobs or 1, len(mine) or 1), len({run.folder for run in mine})
-        theirs = f"; {left_out} of the repository's evidence are left out" if left_out else ""
-        lab.say(f"--retrain: {number} run{'s' * (number > 1)} to be done anew, about {duration(seconds)}{theirs}.")
-        if where.bounded and seconds > lab.longest:
-            raise BadValue(f"more than {duration(lab.longest)}: add --allow-large to begin it all the same.")
-        for run in mine:
+        restart_all(mine, lab, clock, where, copies)
+        where, clock = allocated(given, mine, lab, clock)
+    workers = pool(where) if where.parallel and unfinished(mine, clock) else None
+    announce_all(every, clock, lab.say, workers.jobs if workers is not None else 1)
+    check_failures(mine, carry_out(mine, lab, where, workers, clock), lab.say)
+    return all_finished(runs, lab, where, clock)
+
+
+def select(runs: Sequence[Run], shard: tuple[int, int]) -> list[Run]:
+    """Return the runs of a shard: part I of N has every N-th.
+
+    >>> select(["a", "b", "c", "d"], (1, 3)), select(["a", "b", "c", "d"], (3, 3))
+    (['b'], ['a', 'd'])
+    """
+    part, parts = shard
+    return list(runs[part % parts :: parts])
+
+
+def unfinished(runs: Sequence[Run], clock: Clock) -> list[Run]:
+    """Return the runs with something left to do."""
+    return [run for run in runs if not clock.done(run)]
+
+
+def check_code(runs: Sequence[Run], lab: Lab, where: Where) -> None:
+    """Clear the files without a model that other code made, and say which numbers that are kept it made.
+
+    Raises ``BadValue`` where workers could not import a part of runs.
+    """
+    if where.parallel:
+        check_importable([run for run in runs if not run.finished])
+    if where.retrain:
+        return
+    for run in () if where.dry_run else runs:
+        if run.diverged and not run.copied and provenance.of(run):
+            lab.say(f"{title(run)} diverged with other code than is here: it is trained again.")
             restart(run, lab)
-        where, clock = allocated(asked, mine, lab, clock)
-    before = {run.place for run in mine if clock.done(run)}
-    copied = {run.place for run in mine if run.place in before and run.copied}
-    workers = pool(where) if where.parallel and not all(clock.done(run) for run in mine) else None
-    together = workers.jobs if workers is not None else 1
-    announce_all(every, clock, lab.say, together)
-    left = [run for run in mine if not clock.done(run)]
-    failed = by_workers(left, lab, where, workers, clock) if workers is not None else {}
+        elif not (run.trained or run.diverged):
+            _drop_outdated(run, lab)
+    for line in changes(runs):  # numbers of another code are read
+        where.reporter.last(line)
+
+
+def untrained(runs: Sequence[Run], clock: Clock, where: Where) -> list[Run]:
+    """Return the runs that are to be trained, and report the others, which are trained."""
+    for run in filter(clock.done, runs):
+        if run.trained and not where.dry_run:  # its process may have been killed before it drew
+            draw(run, afresh=False, tested=False)
+        where.reporter.finished(run, True)
+    return unfinished(runs, clock)
+
+
+def check(runs: Sequence[Run], lab: Lab, where: Where, clock: Clock) -> None:
+    """Raise ``BadValue`` where the rest of runs does not fit this machine, ``LabError`` where a part of them fails.
+
+    Sizes are checked unless the session allows large runs, or another machine does them.
+    """
+    left = unfinished(runs, clock)
+    sized = [] if lab.allow_large or where.remote else left
+    together = min(where.jobs or 1, len(left))
+    for spec in {run.spec.hash: run.spec for run in sized if not run.trained}.values():
+        estimate.check_training(spec, lab.device, together)
+    for run in {(run.spec.hash, run.swap): run for run in sized if clock.tested and not run.finished}.values():
+        estimate.check_test(run.spec, lab.device, together, run.swap)
+    for spec in {(run.spec.task, run.spec.attn): run.spec for run in left}.values():
+        trial.check_parts(spec)
+
+
+def restart_all(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where, copies: int) -> None:
+    """Clear runs to be done afresh, in place of which ``copies`` runs of the evidence were read.
+
+    Raises ``BadValue`` where they would take longer than the session allows.
+    """
+    seconds, number = clock.whole(runs) / min(where.jobs or 1, len(runs) or 1), len({run.folder for run in runs})
+    theirs = f"; {copies} of the repository's evidence are left out" if copies else ""
+    lab.say(f"--retrain: {number} run{'s' * (number > 1)} to be done anew, about {duration(seconds)}{theirs}.")
+    if where.bounded and seconds > lab.longest:
+        raise BadValue(f"more than {duration(lab.longest)}: add --allow-large to begin it all the same.")
+    for run in runs:
+        restart(run, lab)
+
+
+def carry_out(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool | None, clock: Clock) -> dict[Path, str]:
+    """Finish runs, those that are left by ``workers`` where there are any; return why runs failed, by folder."""
+    before = {run.place: run.copied for run in runs if clock.done(run)}
+    failures = by_workers(unfinished(runs, clock), lab, where, workers, clock) if workers is not None else {}
     # A run that the evidence has without its weights is finished until another test trains its model anew: then it is
     # one's own, and to be tested too.
+    again = (run for run in runs if before.get(run.place) and not clock.done(run))
     with environment.threads(clock.threads if workers is None else torch.get_num_threads()):
-        for run in chain(mine, (run for run in mine if run.place in copied and not clock.done(run))):
-            if run.folder in failed:
+        for run in chain(runs, again):
+            if run.folder in failures:
                 continue
-            if not clock.done(run) or len(mine) == 1:
+            if not clock.done(run) or len(runs) == 1:
                 announce(run, lab, clock)
             try:
-                finish(run, lab, tested, models)
+                finish(run, lab, clock.tested, clock.models)
             except Diverged:
                 settled(run)
             except RunFailed as error:  # the runs after it are none the worse
                 lab.say(f"failed: {title(run)} ({error})")
-                failed[run.folder] = str(error)
+                failures[run.folder] = str(error)
             else:
                 settled(run)
                 where.reporter.finished(run, run.place in before)
-    tell_divergence(mine, lab.say)
-    if len(mine) == 1 and failed:
-        raise RunFailed(*failed.values())
-    if failed:
+    return failures
+
+
+def check_failures(runs: Sequence[Run], failures: Mapping[Path, str], say: Say) -> None:
+    """Say which trainings diverged, and so count as wrong everywhere; raise ``RunFailed`` where others failed."""
+    for run in runs:
+        if reason := run.diverged:
+            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --retrain trains it again.")
+    if len(runs) == 1 and failures:
+        raise RunFailed(*failures.values())
+    if failures:
         raise RunFailed(
-            f"{len(failed)} of {len(mine)} runs did not finish, see above; the others are finished, and the same "
+            f"{len(failures)} of {len(runs)} runs did not finish, see above; the others are finished, and the same "
             f"command tries again what is left."
         )
-    left = [run for run in runs if not clock.done(run)]
-    if left and parts == 1:
+
+
+def all_finished(runs: Sequence[Run], lab: Lab, where: Where, clock: Clock) -> bool:
+    """Return whether runs are finished, or say how many are left to other shards.
+
+    Raises ``RunFailed`` where another process cleared some, so that they are left though this is the only shard.
+    """
+    left = unfinished(runs, clock)
+    if left and where.shard[1] == 1:
         raise RunFailed(f"{len(left)} of {len(runs)} runs were cleared meanwhile by another process (--retrain).")
     if left:
         lab.say(
@@ -188,11 +245,13 @@ def check_importable(runs: Sequence[Run]) -> None:
 
 
 def rehearse(runs: Sequence[Run], lab: Lab, clock: Clock, where: Where) -> None:
-    """Say what would be done, run by run, and how long it would take."""
+    """Say what would be done, run by run, how long it would take, and whether that is too long."""
     for run in runs:
         if clock.tested or not clock.done(run):  # a trained one was shown
             announce(run, lab, clock, where.reporter.out)
     lab.say(count_words(runs, clock, where.jobs or 1))
+    if where.bounded and (sentence := too_long(runs, lab, clock, where.jobs or 1)):
+        lab.say(sentence)
 
 
 def restart(run: Run, lab: Lab) -> None:
@@ -202,13 +261,6 @@ def restart(run: Run, lab: Lab) -> None:
         if run.finished or not begun.exists():
             run.clear()
             begun.touch()
-
-
-def tell_divergence(runs: Sequence[Run], say: Say) -> None:
-    """Say which trainings diverged, and so count as wrong everywhere."""
-    for run in runs:
-        if reason := run.diverged:
-            say(f"diverged: {title(run)} ({reason}) Its cells count as wrong; --retrain trains it again.")
 
 
 def _drop_outdated(run: Run, lab: Lab) -> None:
@@ -261,10 +313,10 @@ def pool(where: Where) -> WorkerPool:
 def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool, clock: Clock) -> dict[Path, str]:
     """Do unfinished runs in parallel; return why runs failed, by folder. Raises ``Stopped`` when asked to stop."""
     left = parallel.trainings_first(list({run.place: run for run in runs}.values()))
-    each = (where.threads or 1) if where.remote else allocation.share(workers.jobs)
+    threads = (where.threads or 1) if where.remote else allocation.share(workers.jobs)
     evidence = None if lab.store.archive is not None else False
     there = replace(
-        where.of_runs(lab), threads=each, evidence=evidence, track=lab.tracked.asked, jobs=None, progress=False
+        where.of_runs(lab), threads=threads, evidence=evidence, track=lab.tracked.asked, jobs=None, progress=False
     )
     jobs = [
         Job(
@@ -289,14 +341,14 @@ def by_workers(runs: Sequence[Run], lab: Lab, where: Where, workers: WorkerPool,
     ]
     if jobs:
         engine = f" ({where.engine})" if where.remote else ""
-        lab.say(f"{len(jobs)} to do, {workers.jobs} at once with {each} thread{'s' * (each > 1)} each{engine}")
+        lab.say(f"{len(jobs)} to do, {workers.jobs} at once with {threads} thread{'s' * (threads > 1)} each{engine}")
     with where.reporter.board() as watch:
         parallel.execute(jobs, workers, lab.stopping, watch, lab.say)
-    failed = {}
+    failures = {}
     for run, job in zip(left, jobs, strict=True):
         if job.state != "done" and not run.diverged:
             lab.say(f"{job.state}: {job.name} ({job.reason})")
-            failed[run.folder] = job.reason
+            failures[run.folder] = job.reason
     if any(job.state == "stopped" for job in jobs):
         raise Stopped("stopped; the same command goes on where each run stands.")
-    return failed
+    return failures

@@ -80,8 +80,8 @@ def next_step(sides: Sides, findings: Sequence[Finding]) -> Step | None:
     """
     looks, claims = list[tuple[int, Claim]](), {claim.statement: claim for claim in sides.experiment.claims}
     for found in findings:
-        after = next((look for look in SPENT if look > len(found.seeds)), None)
-        hopeless = len(found.seeds) >= FIRST and not found.chance >= LIKELY
+        after = next((look for look in SPENT if look > found.count), None)
+        hopeless = found.count >= FIRST and not found.chance >= LIKELY
         # A note says why there is no number, for instance because the test grid has no such cell.
         if found.open and not found.note and after is not None and not hopeless:
             looks.append((after + len(found.skipped) + len(found.left_out), claims[found.claim]))
@@ -109,7 +109,7 @@ class UntilDecided:
     def look(self) -> None:
         """Judge the claims by the runs stored now."""
         statements = {claim.statement for claim in self.whole.claims}
-        _, _, found = judge.stored(self.name, self.files, self.lab.store, self.preset)
+        found = judge.stored(experiments.load(self.name, self.files), self.lab.store, self.preset)[1]
         self.findings = [finding for finding in found if finding.claim in statements]
 
     def next(self) -> Step | None:

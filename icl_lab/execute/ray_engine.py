@@ -20,11 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import icl_lab
 from icl_lab.base import outside
 from icl_lab.base.errors import BadValue, Diverged, LabError, RunFailed, Stopped
 from icl_lab.base.files import publish, write
 from icl_lab.base.import_target import is_path
+from icl_lab.base.version import PACKAGE, VERSION
 from icl_lab.execute.parallel import RETRIES, Ending, WorkItem
 from icl_lab.runs import manifest, reuse
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
@@ -83,11 +83,11 @@ def execute(item: WorkItem, files: Files, parts: Files, version: str, number: in
             ending = Ending("failed", str(reason))
         except Exception as reason:  # with its name, as a process says it
             ending = Ending("failed", f"{type(reason).__name__}: {reason}")
-        found = files_of(folder)
+        written = files_of(folder)
         return (
             ending,
-            {name: data for name, data in found.items() if files.get(name) != data},
-            files.keys() - found.keys(),
+            {name: data for name, data in written.items() if files.get(name) != data},
+            files.keys() - written.keys(),
         )
 
 
@@ -194,9 +194,9 @@ class RayTask:
     def _complete(self) -> bool:
         return self._run.done(self._item.tested, self._item.models)
 
-    def _keep(self, ending: Ending, made: Files, gone: set[str]) -> None:
+    def _keep(self, ending: Ending, files: Files, gone: set[str]) -> None:
         """Write the files that the task has made, and remove obsolete ones: checkpoints, once the model exists."""
-        for name, data in made.items():
+        for name, data in files.items():
             if name == manifest.NAME and self._run.copied:  # the model is the archive's, not copied here
                 data = manifest.without(data, TRAINED)
             write(self._run.folder / name, data)
@@ -208,13 +208,13 @@ class RayTask:
 
 def files_of(folder: Path) -> Files:
     """Return the files of a run but for pictures and hidden ones, in the order in which they were written."""
-    found = []
+    dated = []
     for path in folder.rglob("*"):
         inner = path.relative_to(folder)
         hidden = any(part.startswith(".") for part in inner.parts)
         if not hidden and path.suffix not in PICTURES and path.name != CHECKPOINTS[1] and path.is_file():
-            found.append((path.name in LAST, path.stat().st_mtime_ns, inner.as_posix()))
-    return {name: (folder / name).read_bytes() for _, _, name in sorted(found)}
+            dated.append((path.name in LAST, path.stat().st_mtime_ns, inner.as_posix()))
+    return {name: (folder / name).read_bytes() for _, _, name in sorted(dated)}
 
 
 def _present(run: Run) -> Files:
@@ -225,7 +225,7 @@ def _present(run: Run) -> Files:
             reuse.weights(run, lambda text: None)
     if run.copied and run.trained:  # without its specification, which is written here once anything is
         return {name: run.read(name) for name in sorted(run.files.names) if name != SPEC}
-    other_swaps = [place for place in run.folder.glob("swap-*/") if place != run.place]
+    other_swaps = [folder for folder in run.folder.glob("swap-*/") if folder != run.place]
     files = files_of(run.folder)
     return {name: data for name, data in files.items() if (run.folder / name).parent not in other_swaps}
 
@@ -235,16 +235,16 @@ def _parts() -> Files:
 
     Raises ``BadValue`` where a folder is too large to be sent.
     """
-    found: Files = {}
+    parts: Files = {}
     for number, source in enumerate(outside.loaded()):
         path = Path(source.target)
         if not is_path(source.target):
             continue
-        inner = [path] if path.is_file() else [each for each in sorted(path.rglob("*")) if _meant(each, path)]
-        if sum(each.stat().st_size for each in inner) > IMPORTED:
+        inner = [path] if path.is_file() else [file for file in sorted(path.rglob("*")) if _meant(file, path)]
+        if sum(file.stat().st_size for file in inner) > IMPORTED:
             raise BadValue(f"--import {path}: more than {IMPORTED >> 20} MiB, too much to be sent to every node.")
-        found |= {f"{number}/{each.relative_to(path.parent).as_posix()}": each.read_bytes() for each in inner}
-    return found
+        parts |= {f"{number}/{file.relative_to(path.parent).as_posix()}": file.read_bytes() for file in inner}
+    return parts
 
 
 def _meant(path: Path, root: Path) -> bool:
@@ -313,11 +313,10 @@ def _init(ray: ModuleType, address: str) -> None:
 def _version() -> str:
     """Versions of the package and of torch, with a checksum of the package's files: results depend on these."""
     whole = hashlib.sha256()
-    root = Path(icl_lab.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        whole.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        whole.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
     torch = importlib.metadata.version("torch").partition("+")[0]  # 2.13.0+cpu and 2.13.0+cu130 are one release
-    return f"icl_lab {icl_lab.__version__} (source {whole.hexdigest()[:12]}) with torch {torch}"
+    return f"icl_lab {VERSION} (source {whole.hexdigest()[:12]}) with torch {torch}"
 
 
 def _line(error: BaseException) -> str:

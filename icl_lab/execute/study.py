@@ -1,6 +1,6 @@
 """From runs to the folder of a study: a comparison, or an analysis of models. The one way, whoever asks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,21 @@ def compare(runs: Sequence[Run], lab: Lab, baseline: str, where: Where, *, own: 
     if chosen not in rules:
         raise BadValue(f"The baseline '{baseline}' is not among {', '.join(rules)}.")
     groups = by_rule(runs)
-    made = described(groups, chosen, lab.command, own=own)
-    folder = study_folder.place(made, own_studies(lab.store.root), where.name, force=where.force)
-    if not complete(runs, lab, where):
+    return _compared(described(groups, chosen, lab.command, own=own), groups, lab, where, own=own)
+
+
+def _compared(
+    record: StudyRecord, groups: Mapping[str, Sequence[Run]], lab: Lab, where: Where, *, own: bool = False
+) -> Made:
+    """Finish the runs of a comparison, also with rescaled prompts, or of an ablation, and publish it."""
+    baseline = str(record.options["baseline"])
+    folder = study_folder.place(record, own_studies(lab.store.root), where.name, force=where.force)
+    if not complete([run for runs in groups.values() for run in runs], lab, where):
         raise Unfinished(folder)
-    test_rescaled(groups[chosen], lab)
-    study = gather(groups, chosen, lab.store if own else None)
-    text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
+    if record.kind == "compare":
+        test_rescaled(groups[baseline], lab)
+    study = gather(groups, baseline, lab.store if own else None)
+    text, files = publish(study, groups, folder, record, tick=lab.tick, show=lab.show)
     lab.tracked.study(folder, text)
     return Made(study, text, folder, files)
 
@@ -155,11 +163,4 @@ def ablate(plan: RunPlan, lab: Lab, where: Where) -> Made:
     specs = ablations.ablations(whole.spec, tuple(plan.changes))
     groups = {part: [lab.store.run(spec, seed) for seed in plan.seeds] for part, spec in specs.items()}
     title = f"{whole.spec.task}, {whole.spec.attn}: one part less"
-    made = described(groups, ablations.WHOLE, lab.command, title, "ablate")
-    folder = study_folder.place(made, own_studies(lab.store.root), where.name, force=where.force)
-    if not complete([run for runs in groups.values() for run in runs], lab, where):
-        raise Unfinished(folder)
-    study = gather(groups, ablations.WHOLE)
-    text, files = publish(study, groups, folder, made, tick=lab.tick, show=lab.show)
-    lab.tracked.study(folder, text)
-    return Made(study, text, folder, files)
+    return _compared(described(groups, ablations.WHOLE, lab.command, title, "ablate"), groups, lab, where)

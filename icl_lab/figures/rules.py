@@ -69,7 +69,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
 
 
 def costs(measured: Grid) -> Figure:
-    """Draw time and memory of every normalizer as ratios to softmax, from the grid of ``analyses/costs.py``."""
+    """Draw time and memory of every normalizer as ratios to softmax (``analyses/profiles/costs.py``)."""
     shown = {"forward": "time, forward", "both": "time, both ways", "both-memory": "memory, both ways"}
     longest = max(measured.values("tokens"))
     return side_by_side(

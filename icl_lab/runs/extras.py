@@ -4,9 +4,10 @@ import importlib.metadata
 import re
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+from icl_lab.base.version import PACKAGE
+
+PROJECT = PACKAGE.parent / "pyproject.toml"
 # What needs an extra; a test holds these to the extras that the package declares.
 PURPOSES = {
     "hf": "normalizers inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`, `export-hf`",
@@ -29,17 +30,17 @@ def requirements() -> dict[str, list[str]]:
         metadata = importlib.metadata.metadata("icl_lab")
     except importlib.metadata.PackageNotFoundError:
         return {}
-    found: dict[str, list[str]] = {extra: [] for extra in metadata.get_all("Provides-Extra") or []}
+    packages: dict[str, list[str]] = {extra: [] for extra in metadata.get_all("Provides-Extra") or []}
     for line in metadata.get_all("Requires-Dist") or []:
         package, _, marker = line.partition(";")
         if extra := re.search(r"""extra == ['"]([\w-]+)['"]""", marker):
-            found[extra[1]].append(package.strip())
-    return _whole(found)
+            packages[extra[1]].append(package.strip())
+    return _whole(packages)
 
 
 def missing(needs: list[str]) -> list[str]:
     """Return those of these packages that are not installed."""
-    return [each for each in needs if not installed(_name(each))]
+    return [need for need in needs if not installed(_name(need))]
 
 
 def installed(name: str) -> bool:
@@ -53,14 +54,14 @@ def installed(name: str) -> bool:
 
 def _whole(declared: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The extras, those within one another written out."""
-    found: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for extra, needs in declared.items():
-        found[extra] = []
-        for each in needs:
-            inside = re.fullmatch(r"icl[_-]lab\[([\w,\s-]+)\]", each)
+        packages[extra] = []
+        for need in needs:
+            inside = re.fullmatch(r"icl[_-]lab\[([\w,\s-]+)\]", need)
             names = inside[1].split(",") if inside else []
-            found[extra] += [line for name in names for line in declared.get(name.strip(), [])] if inside else [each]
-    return found
+            packages[extra] += [line for name in names for line in declared.get(name.strip(), [])] if inside else [need]
+    return packages
 
 
 def _name(requirement: str) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from icl_lab import __version__
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, RunFailed, first_line
 from icl_lab.base.files import check_new, replace_folder
+from icl_lab.base.version import VERSION
 from icl_lab.runs import card, manifest
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run
@@ -44,9 +44,9 @@ def of_run(run: Run, name: str = "") -> dict[str, bytes]:
         raise RunFailed(f"{run.folder} is not finished; the same command goes on with it.")
     text, files = card.text(run), _of_evidence(run) if run.copied else _of_folder(run)
     home = Store(Path("results")).run(run.spec, run.seed).folder
-    place = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir {home.as_posix()}")
+    download = md.code(f"hf download {name or 'OWNER/NAME'} --local-dir {home.as_posix()}")
     how = (
-        f"\nThe files are the folder of a run; {place} puts it where the lines above look. "
+        f"\nThe files are the folder of a run; {download} puts it where the lines above look. "
         "In any other place the folder itself is named: `icl.find(FOLDER)`, or `icl.load(FOLDER)` for the model.\n"
     )
     return {**files, "README.md": (text + how).encode()}
@@ -54,8 +54,8 @@ def of_run(run: Run, name: str = "") -> dict[str, bytes]:
 
 def _of_evidence(run: Run) -> dict[str, bytes]:
     """Files of a run that the evidence holds, with a manifest; it keeps errors of single prompts in some cells only."""
-    held = [each for each in (SPEC, *TRAINED, *MEASURED) if each in run.files and each != "errors.safetensors"]
-    files = {each: run.read(each) for each in held}
+    held = [file for file in (SPEC, *TRAINED, *MEASURED) if file in run.files and file != "errors.safetensors"]
+    files = {file: run.read(file) for file in held}
     return {**files, manifest.NAME: manifest.of(files)}
 
 
@@ -77,19 +77,19 @@ def _of_folder(run: Run) -> dict[str, bytes]:
 def of_cells(parquet: bytes, columns: Mapping[str, int], rows: int) -> dict[str, bytes]:
     """Files of a data set: the table of all cells, and its card. ``columns``: number of different values of each."""
     axes = [name for name in columns if name not in COLUMNS]
-    said = COLUMNS | dict.fromkeys(axes, "axis of the test, empty where the task has none of the name")
+    words = COLUMNS | dict.fromkeys(axes, "axis of the test, empty where the task has none of the name")
     lines = ["---", "license: mit", "tags: [in-context-learning, attention]", "configs:", "- config_name: default"]
     lines += [f"  data_files: {CELLS}", "---", "", "# Errors of small in-context learners under distribution shift", ""]
     lines += [
         f"{rows:,} cells of {columns['spec']:,} specifications: {columns['task']:,} tasks, {columns['attn']:,} "
         "normalizers and references. A row is a cell of a test grid, of one training seed. "
-        f"Written by icl_lab {__version__}.",
+        f"Written by icl_lab {VERSION}.",
         "",
         "A preset has been trained with other settings, too: group by the three columns of settings (or by `spec`) as "
         "well, or filter on those that are empty, so that a mean is one of seeds of one model.",
         "",
         *md.head(["column", "meaning", "values"]),
-        *(md.row([md.code(name), said[name], f"{columns[name]:,}"]) for name in columns),
+        *(md.row([md.code(name), words[name], f"{columns[name]:,}"]) for name in columns),
         "",
     ]
     return {CELLS: parquet, "README.md": "\n".join(lines).encode()}

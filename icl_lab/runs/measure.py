@@ -160,9 +160,13 @@ class Errors:
         except (SafetensorError, KeyError) as error:
             raise ValueError(str(error)) from error
         columns = sorted(name for name in tensors if name.startswith("axis "))
-        made = cls([name.split(" ", 2)[2] for name in columns])
-        labels = zip(*(tensors[name].tolist() for name in columns), strict=True)
-        made.cells = dict(zip(labels, shares, strict=True))
+        return cls.of(shares, {name.split(" ", 2)[2]: tensors[name] for name in columns})
+
+    @classmethod
+    def of(cls, errors: Tensor, labels: Mapping[str, Any]) -> Self:
+        """Build them from a tensor (cells, prompts) and the labels (cells) of each axis."""
+        made = cls(list(labels))
+        made.cells = dict(zip(zip(*(column.tolist() for column in labels.values()), strict=True), errors, strict=True))
         return made
 
 

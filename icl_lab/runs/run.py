@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
@@ -310,14 +311,20 @@ class Run:
 
     def grid(self) -> Grid:
         """Return the finished grid; raises ``RunFailed`` if it is damaged, cut short, or that of another run."""
-        grid = self._decoded(self.below("grid.csv"), lambda data: Grid.read(data.decode()))
+        name, files = self.below("grid.csv"), self.files
+        columns = files.cells(name)
+        grid = (
+            self._decoded(name, lambda data: Grid.read(data.decode())) if columns is None else Grid.of_columns(columns)
+        )
         checks.labels(grid, {**self.labels, "attn": self.name}, self.spec.test, self.place / "grid.csv")
         return grid
 
     def errors(self) -> Errors | None:
         """Return what each test prompt adds to the headline metric; None where that was not kept."""
-        name = self.below("errors.safetensors")
-        data = self.files.find(name)
+        name, files = self.below("errors.safetensors"), self.files
+        if (kept := files.prompts(name)) is not None:
+            return Errors.of(torch.from_numpy(kept[0]), kept[1])
+        data = files.find(name)
         return None if data is None else self._decoded(name, Errors.decoded, data)
 
     def checksums(self) -> list[str]:

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from safetensors.torch import save
 
@@ -39,6 +39,12 @@ class RunFiles(Protocol):
     def checksum(self, name: str) -> str | None:
         """Return the SHA-256 of a file; None where it is not there."""
 
+    def cells(self, name: str) -> Mapping[str, Any] | None:
+        """Return the columns of a grid; None where it is kept as text alone."""
+
+    def prompts(self, name: str) -> tuple[Any, Mapping[str, Any]] | None:
+        """Return errors (cells, prompts) of single prompts and their labels by axis; None in the same way."""
+
     def siblings(self) -> Iterable["RunFiles"]:
         """Return the files of the runs of the same normalizer and seed, and a task of the same name."""
 
@@ -68,6 +74,12 @@ class RunFolder:
         """Return the SHA-256 of a file as it stands; None where it is not there."""
         data = self._bytes(name)
         return None if data is None else sha256(data)
+
+    def cells(self, name: str) -> None:
+        """Return None: a folder keeps text."""
+
+    def prompts(self, name: str) -> None:
+        """Return None: a folder keeps the tensors of a file."""
 
     def siblings(self) -> "list[RunFolder]":
         """Return the folders of the same normalizer and seed, and a task of the same name, whatever its options."""

@@ -28,7 +28,7 @@ class Windows(ReadsText):
 
     roles: ClassVar[int] = 1
     headline: ClassVar[str] = "nats"
-    trivial: ClassVar[tuple[str, ...]] = ("unigram",)
+    trivial: ClassVar[tuple[str, ...]] = ("unigram", "bigram", "gzip")
     heat_map: ClassVar[tuple[str, str]] = ("kept", "length")
     usual: ClassVar[Mapping[str, str]] = {
         "train.curriculum.start": "128",

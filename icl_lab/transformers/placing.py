@@ -8,10 +8,10 @@ from typing import Any, Never
 from torch import nn
 from transformers import PreTrainedModel
 
-import icl_lab
 from icl_lab import normalizers
 from icl_lab.base.errors import BadValue
 from icl_lab.base.registry import require
+from icl_lab.base.version import VERSION
 from icl_lab.normalizers.base import Normalizer
 from icl_lab.transformers import card, probe
 from icl_lab.transformers.adapters import name_normalizer
@@ -60,7 +60,7 @@ def install(
     }
     width = getattr(model.config, "hidden_size", 0)
     told = {"attn": attn, "train_tokens": tokens, "layers": described, "width": width}
-    place(model, told | {"version": icl_lab.__version__})
+    place(model, told | {"version": VERSION})
     return [names[layer.module] for layer in chosen]
 
 
@@ -85,9 +85,9 @@ def installed(model: PreTrainedModel) -> bool:
     return hasattr(model, BEFORE)
 
 
-def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
+def place(model: PreTrainedModel, stored: Mapping[str, Any]) -> None:
     """Put the normalizers of a description (as the config holds it) into a model, in place of the present ones."""
-    rules = build(told)
+    rules = build(stored)
     if installed(model):
         uninstall(model)
     setattr(model, BEFORE, model.config._attn_implementation)
@@ -102,37 +102,37 @@ def place(model: PreTrainedModel, told: Mapping[str, Any]) -> None:
             hooks += listen(layer)
     model.base_model.__dict__[HOOKS] = hooks
     probe.use(model, NAME)
-    setattr(model.config, KEY, dict(told))
+    setattr(model.config, KEY, dict(stored))
     model.config.attn_implementation = ONLY  # saved, every other way to load the model fails with these words
     for name, method in (("save_pretrained", _save), ("set_attn_implementation", _refuse_another)):
         setattr(model, name, partial(method, model))  # a bound method of no name of the model could not be pickled
 
 
-def build(told: Mapping[str, Any]) -> dict[str, Normalizer]:
+def build(stored: Mapping[str, Any]) -> dict[str, Normalizer]:
     """Build the normalizers of a description, by the names of their layers."""
     alike: dict[tuple[str, int, int], dict[str, int]] = {}
-    for number, (name, layer) in enumerate(told["layers"].items()):
+    for number, (name, layer) in enumerate(stored["layers"].items()):
         alike.setdefault((layer["attn"], layer["heads"], layer["head_dim"]), {})[name] = number
     rules: dict[str, Normalizer] = {}
     for (attn, heads, head_dim), numbers in alike.items():
-        site = {"heads": heads, "head_dim": head_dim, "train_tokens": told["train_tokens"]}
-        site["width"] = told.get("width", 0)  # a folder of an older version has none
+        site = {"heads": heads, "head_dim": head_dim, "train_tokens": stored["train_tokens"]}
+        site["width"] = stored.get("width", 0)  # a folder of an older version has none
         built = normalizers.build_layers(attn, layers=list(numbers.values()), **site)
         rules |= {name: rule for name, rule in zip(numbers, built, strict=True) if isinstance(rule, Normalizer)}
     for part in [part for rule in rules.values() for part in rule.modules() if isinstance(part, Normalizer)]:
         if part.reads_tokens == "weights":
             raise BadValue(
-                f"'{told['attn']}' weighs keys by the tokens themselves, which a KV cache does not keep: it is not"
+                f"'{stored['attn']}' weighs keys by the tokens themselves, which a KV cache does not keep: it is not"
                 " served inside models."
             )
         if not part.prefix_consistent:
             raise BadValue(
-                f"'{told['attn']}' reads the length of the whole text, which a KV cache, padding and packing hide:"
+                f"'{stored['attn']}' reads the length of the whole text, which a KV cache, padding and packing hide:"
                 " it is not served inside models."
             )
         # A parameter of all layers is one tensor; so transformers gets the names that mean it, and writes it once.
         object.__setattr__(part, "_tied_weights_keys", {name: name for name in part.shared})
-    return {name: rules[name] for name in told["layers"]}
+    return {name: rules[name] for name in stored["layers"]}
 
 
 def _save(model: PreTrainedModel, save_directory: Any, *args: Any, **said: Any) -> None:

@@ -141,7 +141,7 @@ def test_until_decided_trains_what_was_not_asked_before(tiny):
 
 def looked_at(tiny):
     """How many seeds each claim was looked at with, all of which decide nothing."""
-    found = judge.stored("tiny", tiny.files, Store(tiny.runs.parent), "smoke")[2]
+    found = judge.stored(experiment.load("tiny", tiny.files), Store(tiny.runs.parent), "smoke")[1]
     return [len(each.seeds) for each in found]
 
 
@@ -173,8 +173,8 @@ def test_until_decided_skips_variants_of_decided_claims(tiny, monkeypatch):
     judged = judge.stored
 
     def stored(*words):
-        made, said, (first, second) = judged(*words)
-        return made, said, [first, structs.replace(second, state=State.NOT_LEARNED)]  # that of SSA
+        said, (first, second) = judged(*words)
+        return said, [first, structs.replace(second, state=State.NOT_LEARNED)]  # that of SSA
 
     monkeypatch.setattr(judge, "stored", stored)
     tiny("--seeds", "2")

@@ -16,11 +16,11 @@ class GivenSides(Sides):
 
     def __init__(self, left, right, scale="log-ratio", **fields):
         self.left, self.right, self.compared = left, right, scale
-        self.seeds_of_table, self.shares, self.origins = range(len(left)), [None] * len(left), None
-        self.resamples = [(None, None)] * len(left)
-        self.errors = [(math.nan, math.nan)] * len(left)
+        self.seeds_of_table, self.shares, self.origins = range(most := max(len(left), len(right))), [None] * most, None
+        self.resamples = [(None, None)] * most
+        self.errors = [(math.nan, math.nan)] * most
         self.asked, self.largest, self.smallest = 0, math.inf, 0.0
-        self.models, self.same, self.ends = False, False, [(BEFORE, BEFORE)] * len(left)
+        self.models, self.same, self.ends = False, False, [(BEFORE, BEFORE)] * most
         self.__dict__ |= fields
         self.experiment = SimpleNamespace(name="given", registered={}, rates="shared", printed=None, variants=[])
         self.task, self.preset = SimpleNamespace(headline="mse", trivial=()), "lite"
@@ -56,15 +56,15 @@ class GivenSides(Sides):
 
     def table(self, claim):
         log = math.log if self.compared == "log-ratio" else float
-        rows = {}
-        for n, seed in enumerate(self.seeds_of_table):
-            unknown = ("", "") if self.models else None
-            origin = unknown if self.origins is None else (str(self.origins[n]), "machine")
-            trained = (Training(self.shares[n], end, origin) for end in self.ends[n])
-            values = (log(self.left[n]), log(self.right[n]))
-            numbers = zip(values, self.errors[n], self.resamples[n], trained, strict=True)
-            rows[seed] = tuple(Value(value, error, drawn, training=each) for value, error, drawn, each in numbers)
-        return rows
+        columns = {}, {}
+        for number, (values, column) in enumerate(zip((self.left, self.right), columns, strict=True)):
+            for n, (seed, value) in enumerate(zip(self.seeds_of_table, values, strict=False)):
+                unknown = ("", "") if self.models else None
+                origin = unknown if self.origins is None else (str(self.origins[n]), "machine")
+                trained = Training(self.shares[n], self.ends[n][number], origin)
+                numbers = self.errors[n][number], self.resamples[n][number]
+                column[seed] = Value(log(value), *numbers, training=trained)
+        return columns
 
 
 def claim(is_="below", right="b", **fields):

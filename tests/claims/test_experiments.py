@@ -178,9 +178,9 @@ def test_a_printed_row_is_one_side_of_a_claim(tmp_path):
     side = made.claims[-1].right
     assert printed.numbers(made, side) == [27.99, 45.35]
     sides = Sides(made, Store(tmp_path / "results"), "smoke")
-    (value,) = sides.values(made.claims[-1], side, [0])
+    value = sides.values(made.claims[-1], side, [0])[0]
     assert math.exp(value.value) == pytest.approx(math.sqrt(27.99 * 45.35))
-    assert (value.error, value.resamples) == (0.0, None)
+    assert value.resamples is None
     assert sides.variant("printed:wide").name == "wide"
 
 
@@ -217,7 +217,7 @@ def test_table_6_is_compared_with_what_is_printed():
     at_home = msgspec.structs.replace(claim.right, cells={"sigma_f": [1.0]})  # printed as 0.0
     sides = Sides(made, Store(Path("nowhere")), "lite")
     assert math.exp(sides.values(claim, claim.right, [0])[0].value) == pytest.approx(119.4)
-    (none,) = sides.values(claim, at_home, [0])
+    none = sides.values(claim, at_home, [0])[0]
     assert (none.closed, "no logarithm" in none.why) == (State.NOTHING_TO_JUDGE, True)
 
 
@@ -296,20 +296,21 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     for length in (5, 12):
         there = grid.at(**cell, attn=exact, metric="mse-code", length=length)
         assert means[1, 2, length] == pytest.approx(there, rel=1e-4)
-    noise = judge._noise(finished.table(made.claims[1]), "log-ratio", 2)
+    noise = judge._noise(finished.table(made.claims[1]), ({}, {}), "log-ratio", 2)
     assert noise.effect == pytest.approx(found[1].effect)
     assert not any(each.these_prompts for each in found)
     other = msgspec.structs.replace(made.claims[0], metric="nmse-code")
-    rows = finished.table(other).values()  # what single prompts add is kept of the headline only
-    assert [left.resamples or right.resamples for left, right in rows] == [None, None]
-    for s, errors in ((10, [left.error for left, _ in rows]), (1, [right.error for _, right in rows])):
+    for s, column in zip((10, 1), finished.table(other), strict=True):
+        assert [value.resamples for value in column.values()] == [None, None]  # kept of the headline only
+        errors = [value.error for value in column.values()]
         cell = {"attn": "softmax", "metric": "nmse-code", "sigma_x": 1, "sigma_f": s, "length": 12}
         assert errors == [run.grid().where(**cell).mean_error(logarithm=True) for run in groups["softmax"]]
     # A printed number is taken as it stands: what hangs on the prompts is the error of the run beside it.
     beside = msgspec.structs.replace(made.claims[0], right=Quantity("printed:softmax", {"sigma_f": [10.0]}))
     alone = [run.grid().where(**CELL).mean_error(logarithm=True) for run in groups["softmax"]]
-    rows = finished.table(beside).values()
-    assert [(left.error, right.error, right.resamples) for left, right in rows] == [(e, 0.0, None) for e in alone]
+    left, right = finished.table(beside)
+    assert [value.error for value in left.values()] == alone
+    assert [(value.error, value.resamples) for value in right.values()] == [(0.0, None)] * 2
     text = study.publish(made, study.Order("small", "smoke", overlay=True), groups, lab, place)
     assert {"report.html", "table.md", "comparison.csv"} <= {path.name for path in place.iterdir()}
     assert "| softmax, columns moved by -1 | printed |" in text
@@ -357,7 +358,7 @@ def test_claims_of_deviants_are_read_from_the_stored_grid(tmp_path):
         (other, State.NOT_RUN, ["asked with position=1,2 (now 0): no claim is read from it."]),
     ):
         study_folder.publish(StudyRecord("deviant", options, []), usual, tables, {})
-        _, said, found = judge.stored("ssa-table5", FOLDER, store, "lite")
+        said, found = judge.stored(experiment.load("ssa-table5", FOLDER), store, "lite")
         assert found[0].state is wanted
         assert [line.partition(" was ")[2] for line in said] == remarks
         shutil.rmtree(usual)
@@ -507,17 +508,17 @@ def test_training_free_claims_are_judged_once(tmp_path, lab):
     publish(files / "mine.toml", text.encode())
     made = experiment.load("mine", files)
     for preset in ("nano", "lite"):
-        assert {found.state for found in judge.stored("mine", files, store, preset)[2]} == {State.NOT_RUN}
+        assert {found.state for found in judge.stored(made, store, preset)[1]} == {State.NOT_RUN}
     members = study.groups(made, store, "lite", 3, ())
     study.publish(made, study.Order("mine", "lite"), members, lab, store.root / "experiments" / "mine-lite")
-    _, said, found = judge.stored("mine", files, store, "nano")
+    said, found = judge.stored(made, store, "nano")
     assert (said, found) == (["trains nothing and is the same at every preset: judged at lite"], [])
-    assert len(judge.stored("mine", files, store, "lite")[2]) == len(made.claims)
-    assert judge.stored("mine", files, store, "nano")[2] == []
+    assert len(judge.stored(made, store, "lite")[1]) == len(made.claims)
+    assert judge.stored(made, store, "nano")[1] == []
 
 
 def claims_said(files, store):
-    return judge.remarks("mine", experiment.load("mine", files), store, "lite")
+    return judge.remarks(sides_of(experiment.load("mine", files), store, "lite"))
 
 
 def test_printed_rows_by_further_labels_on_rescaled_axes():

@@ -41,7 +41,7 @@ def claim(left, right, sigma, **fields):
 def table_of(sides, claim, seeds):
     """The trainings of both sides, without their values."""
     both = (claim.left, claim.right)
-    return {seed: tuple(Value(training=sides._training(side.of, seed)) for side in both) for seed in seeds}
+    return [{seed: Value(training=sides._training(side.of, seed)) for seed in seeds} for side in both]
 
 
 def unlearned(sides, claim, seeds):
@@ -56,8 +56,9 @@ def unlearned_counts(sides, claim, seeds):
 
 def measure(monkeypatch, sides, value):
     """Let sides have these values in three seeds, by the side and the seed."""
-    monkeypatch.setattr(sides, "seeds_of_both", lambda claim: {0, 1, 2})
+    monkeypatch.setattr(sides, "_seeds_of", lambda claim: ({0, 1, 2}, {0, 1, 2}))
     monkeypatch.setattr(sides, "_measurement", lambda claim, side, cells, seed: Value(value(side, seed)))
+    monkeypatch.setattr(sides, "_error", lambda *_: math.nan)
     monkeypatch.setattr(sides, "step", lambda claim, table: 0.0)
 
 
@@ -342,7 +343,7 @@ class Told:
 def test_rates_alike_in_every_seed_are_known_to_a_prompt(left, prompts, step):
     sides = AnalysisSides.__new__(AnalysisSides)
     sides.analysis, sides.spec = Told(prompts), lambda of: None
-    table = {n: (Value(value), Value(0.0)) for n, value in enumerate(left)}
+    table = {n: Value(value) for n, value in enumerate(left)}, {n: Value(0.0) for n in range(len(left))}
     assert sides.step(claim("a", "b", 1.0), table) == step
 
 
@@ -355,8 +356,8 @@ def test_the_error_over_prompts_is_that_of_a_paired_bootstrap(scale):
     kept = [[drawn[:, side, seed] for side in range(2)] for seed in range(3)]
 
     def noise(count):
-        rows = [tuple(Value(resamples=drawn) for drawn in both) for both in kept]
-        return judge._noise(dict(enumerate(rows)), scale, count)
+        columns = [{n: Value(resamples=drawn) for n, drawn in enumerate(side)} for side in zip(*kept, strict=True)]
+        return judge._noise(columns, ({}, {}), scale, count)
 
     for count in (2, 3):
         by_hand = evaluation((drawn[:, 0, :count] - drawn[:, 1, :count]).mean(axis=1), scale)
@@ -370,6 +371,7 @@ def test_the_error_over_prompts_is_that_of_a_paired_bootstrap(scale):
     assert noise(3).effect == pytest.approx(float((drawn[:, 0, 2] - drawn[:, 1, 2])[0]))
     kept[:] = [[None, None]] * 3
     assert noise(3) is None
-    most = judge._bound([0.1 + 0.2, 0.3 + 0.2, math.nan], scale, 2)
+    errors = [{n: Value(error=e) for n, e in enumerate(side)} for side in ((0.1, 0.3, 0.1), (0.2, 0.2, math.nan))]
+    most = judge._bound(errors, scale, 2)
     assert most.high == -most.low == pytest.approx(1.959964 * (0.3 + 0.5) / 2)  # both sides, mean over seeds
-    assert judge._bound([0.3, 0.5, math.nan], scale, 3) is None  # of the third seed one side is not told
+    assert judge._bound(errors, scale, 3) is None  # of the third seed one side is not told

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from docs import tables
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import UnknownName
 from icl_lab.claims import ledger, paper_report
 from icl_lab.claims.ledger import Finding
-from icl_lab.cli import index
 from icl_lab.comparison.verdict import State
 from icl_lab.runs.store import Store
 
@@ -21,7 +21,7 @@ PRINTABLE = set("†°—−±×≥≤→σ")  # beside ASCII: those that inpute
 def written(tmp_path_factory):
     """The report of SSMax, from the repository's record."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper_report.record, "everything", lambda *_: (index.recorded(ROOT), {}))
+        patch.setattr(paper_report.record, "everything", lambda *_: (tables.recorded(ROOT), {}))
         return paper_report.written("ssmax", ROOT / "experiments", Store(tmp_path_factory.mktemp("none")))
 
 
@@ -99,7 +99,7 @@ def test_a_wrong_paper_is_one_line_with_those_there_are(run, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_writes_where_it_is_told(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_report.record, "everything", lambda *_: (index.recorded(ROOT), {}))
+    monkeypatch.setattr(paper_report.record, "everything", lambda *_: (tables.recorded(ROOT), {}))
     code, said, _ = run(
         "paper-report", "poster", "--experiments", str(ROOT / "experiments"), "--out", str(tmp_path / "x")
     )
@@ -130,8 +130,8 @@ def test_a_statement_is_text_whatever_it_holds(monkeypatch):
     report = paper_report.markdown("ssa", [hostile], [])
     assert not re.search(r"(?<!\\)<[!/a-z]", report)
     assert r"SSA \<!-- end --> wins \<script>x\</script> a\|b" in report
-    monkeypatch.setitem(index.BLOCKS, "headlines", lambda root: ledger.table([hostile]))
+    monkeypatch.setitem(tables.BLOCKS, "headlines", lambda root: ledger.table([hostile]))
     page = "<!-- index headlines -->\nold\n<!-- end -->\nafter\n"
-    once = index.fill(page)
+    once = tables.fill(page)
     assert once.endswith("\n<!-- end -->\nafter\n")
-    assert index.fill(once) == once
+    assert tables.fill(once) == once

@@ -5,14 +5,13 @@ import math
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue
-from icl_lab.claims import experiment, judge, printed, registration
+from icl_lab.claims import experiment, judge, printed
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import PrintedEffect, Quantity
 from icl_lab.claims.sides import Training, Value, first_end
@@ -73,11 +72,11 @@ def test_a_repeated_training_counts_from_the_first_time(table1, tmp_path, monkey
     run = archive.run(key)
     assert [json.loads(env)["finished"][:7] for env in run.versions("env.json")] == ["2026-02", "2026-04"]
     assert list(run.versions("grid.csv")) == []
-    env = json.loads(run.find("env.json"))
-    for copy, month in ((run, 2), (None, 4)):
-        assert first_end(SimpleNamespace(copy=copy), env) == datetime(2026, month, 1, tzinfo=UTC)
-    assert first_end(SimpleNamespace(copy=None), {"finished": "2026-03-02"}) == datetime(2026, 3, 2, tzinfo=UTC)
-    assert first_end(SimpleNamespace(copy=None), {}) is None
+    envs = [json.loads(env) for env in run.versions("env.json")]
+    assert first_end(envs) == datetime(2026, 2, 1, tzinfo=UTC)
+    assert first_end(envs[1:]) == datetime(2026, 4, 1, tzinfo=UTC)
+    assert first_end([{"finished": "2026-03-02"}, {}]) == datetime(2026, 3, 2, tzinfo=UTC)
+    assert first_end([{}]) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_three_seeds_after_its_registration_judge_a_claim_alone(seeds, left_out,
     sides = GivenSides([1.0] * len(seeds), [2.0] * len(seeds), ends=[ends[seed] for seed in seeds], models=True,
                        seeds_of_table=seeds)  # fmt: skip
     about = claim()
-    sides.experiment.registered = {registration.digest(about): datetime(2026, 6, 1, tzinfo=UTC)}
+    sides.experiment.registered = {about.statement: datetime(2026, 6, 1, tzinfo=UTC)}
     assert judge._left_out(sides, about, sides.table(about)) == (left_out, exploratory)
     sides.experiment.registered = {}
     assert judge._left_out(sides, about, sides.table(about)) == ([], False)
@@ -97,8 +96,8 @@ def test_three_seeds_after_its_registration_judge_a_claim_alone(seeds, left_out,
 
 def test_blocks_are_commit_and_machine_of_both_sides():
     def blocks(*origins):
-        rows = [tuple(Value(training=Training(origin=origin)) for origin in both) for both in origins]
-        return judge._blocks(dict(enumerate(rows)))
+        sides = zip(*origins, strict=True)
+        return judge._blocks([{n: Value(training=Training(origin=o)) for n, o in enumerate(side)} for side in sides])
 
     a, b, c, unknown = ("a", "x"), ("a", "y"), ("b", "x"), ("b", "")
     assert blocks((a, a), (a, b), (c, a), (a, b), (a, None)) == [0, 1, 2, 1, 3]

@@ -30,17 +30,18 @@ def repository(tmp_path):
 @pytest.mark.slow
 def test_a_record_is_used_only_for_its_own_runs(repository, monkeypatch):
     rows = ledger.stored(repository)[("ssa-table1", "lite2")]
-    made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
-    assert judge.current("ssa-table1", made, repository, "lite2", rows)
-    assert not judge.current("ssa-table1", made, repository, "lite2", rows[:-1])
-    other = experiments.msgspec.structs.replace(made, sha256="0" * 64)
-    assert not judge.current("ssa-table1", other, repository, "lite2", rows)
-    assert not judge.current("ssa-table1", made, Store(repository.root), "lite2", rows)  # without the evidence
+    whole = experiments.load("ssa-table1", EXPERIMENTS)
+    sides, _ = judge.fitted(whole, repository, "lite2")
+    assert judge.current(sides, rows)
+    assert not judge.current(sides, rows[:-1])
+    other = experiments.msgspec.structs.replace(whole, sha256="0" * 64)
+    assert not judge.current(judge.fitted(other, repository, "lite2")[0], rows)
+    assert not judge.current(judge.fitted(whole, Store(repository.root), "lite2")[0], rows)  # without the evidence
 
 
 @pytest.mark.slow
 def test_a_run_of_the_user_is_judged_anew(repository):
-    made, _ = experiments.fitting(experiments.load("ssa-table1", EXPERIMENTS), "lite2")
+    made = experiments.load("ssa-table1", EXPERIMENTS)
     rows = ledger.stored(repository)[("ssa-table1", "lite2")]
     spec = made.spec(made.variants[0], "lite2")
     kept = repository.run(spec, 0).files
@@ -48,15 +49,17 @@ def test_a_run_of_the_user_is_judged_anew(repository):
     folder.mkdir(parents=True)
     for name, data in kept.files().items():
         (folder / name).write_bytes(data)
-    assert not judge.current("ssa-table1", made, repository, "lite2", rows)
+    assert not judge.current(judge.fitted(made, repository, "lite2")[0], rows)
 
 
 def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_path):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
     judged = []
     (tmp_path / "none").mkdir()
-    whole = judge.stored
-    monkeypatch.setattr(judge, "stored", lambda name, *given: judged.append(name) or whole(name, *given))
+    whole = judge.judged
+    monkeypatch.setattr(
+        judge, "judged", lambda sides, *given: judged.append(sides.experiment.name) or whole(sides, *given)
+    )
     words = (
         "claims",
         "--long",
@@ -173,8 +176,8 @@ def test_an_edited_record_is_refused(tmp_path):
 
 def test_rows_that_are_no_longer_current_are_judged_anew(repository, monkeypatch):
     rows = ledger.stored(repository)[("ssa-table1", "lite2")]
-    judged, made = [], experiments.load("ssa-table1", EXPERIMENTS)
-    monkeypatch.setattr(judge, "stored", lambda name, *given: judged.append(name) or (made, [], []))
+    judged = []
+    monkeypatch.setattr(judge, "findings", lambda sides, costs: judged.append(sides.experiment.name) or [])
     costs = cost.Costs(repository, "lite2")
     for changed, wanted in ((rows, []), ([replace(each, judged_from="0" * 16) for each in rows], ["ssa-table1"])):
         judge.recorded("ssa-table1", EXPERIMENTS, repository, "lite2", {("ssa-table1", "lite2"): changed}, costs)

@@ -51,6 +51,73 @@ def test_a_ledger_without_effects_shows_no_unmarked_direction():
     assert [each for each in directions if not each.may_be_chance] == []
 
 
+def test_a_ledger_without_effects_holds_with_unequal_seeds():
+    """3 of one side and 8 or 24 of the other, which spreads less: of 1,000 at most 5 % tell a direction.
+
+    It is more than the 1 % of the look: three seeds may lie close by chance. Nearly all of them are marked.
+    """
+    rng, told = np.random.default_rng(5), []
+    for number in range(1000):
+        few, many = rng.normal(size=3) * 0.4 + 3, rng.normal(size=(8, 24)[number % 2]) * 0.1 + 3
+        sides = (few, many) if number % 3 else (many, few)
+        told.append(found(*map(np.ndarray.tolist, sides), models=True))
+    directions = [each for each in ledger.rated(told) if each.direction is not Direction.INCONCLUSIVE]
+    assert 10 <= len(directions) <= 50
+    assert sum(not each.may_be_chance for each in directions) <= 10
+
+
+def test_all_seeds_of_a_side_that_has_more_judge():
+    """Welch's interval at 99 %, the confidence of a look at three seeds; with one more seed both stay paired."""
+    few, many = [0.5, 0.52, 0.47], [0.8, 0.79, 0.83, 0.9, 0.7, 0.75, 0.82, 0.78]
+    told = found(few, many, models=True)
+    reference = stats.ttest_ind(few, many, equal_var=False).confidence_interval(0.99)
+    assert (told.low, told.high) == pytest.approx(tuple(reference))
+    assert (told.pairing, told.seeds, told.right_seeds, told.counts) == (
+        "unpaired",
+        (0, 1, 2),
+        tuple(range(8)),
+        "3 and 8",
+    )
+    assert (told.other_low, told.other_high) == pytest.approx(paired(many[:3], few, "difference").interval(0.99))
+    assert "seeds 0 to 2 and seeds 0 to 7" in told.effect_words
+    one_more = found(few, many[:4], models=True)
+    assert (one_more.pairing, one_more.right_seeds) == ("paired", ())
+    assert (one_more.low, one_more.high) == pytest.approx(paired(many[:3], few, "difference").interval(0.99))
+
+
+def test_further_seeds_have_their_own_errors_over_prompts():
+    """All seeds answer the prompts alike: what these add is the mean of both sides, each over its own seeds."""
+    rng = np.random.default_rng(0)
+    left, right = (np.array([middle, *rng.normal(middle, 0.01, 1000)]) for middle in (0.5, 0.8))
+    kept = [(left, right)] * 3 + [(None, right)] * 5
+    told = found([0.5] * 3, [0.8] * 8, models=True, resamples=kept, asked=64, largest=1)
+    assert told.prompts_error_below == pytest.approx(math.hypot(0.01, 0.01), rel=0.1)
+    assert not told.these_prompts
+
+
+@pytest.mark.parametrize(("span", "resolution"), [(1, 0.25), (math.inf, 0.0)])
+def test_only_a_rate_has_a_smallest_step(span, resolution):
+    """Of 16 prompts a share moves by 1/16; a loss in nats has no such step."""
+    left, right = [0.4, 0.41, 0.42], [0.8, 0.81, 0.85]
+    told = found(left, right, largest=span, smallest=0.25)
+    own = np.subtract(left, right).std(ddof=1)
+    assert told.seeds_error == pytest.approx(max(own, resolution) / math.sqrt(3))
+
+
+@pytest.mark.parametrize(
+    ("fields", "mark"),
+    [({}, ""), ({"exploratory": True}, "‡"), ({"these_prompts": True}, "‡"), ({"blocks": (0, 0, 0)}, "‡"),
+     ({"blocks": (0, 1, 0)}, ""), ({"exploratory": True, "state": State.NOT_LEARNED}, "")],
+)  # fmt: skip
+def test_every_table_marks_what_holds_for_less(fields, mark):
+    told = replace(
+        found([0.5, 0.51, 0.49], [0.8, 0.79, 0.81]), q=0.01, preset="lite2", experiment="ssa-table1", **fields
+    )
+    assert told.marks == mark
+    for text in ("\n".join(ledger.table([told])), "\n".join(ledger.page([told])).split(ledger.LEGEND)[1]):
+        assert ("‡" in text) == bool(mark)
+
+
 def test_every_table_marks_a_chance_find_and_a_small_scale():
     doubtful = replace(found([0.5, 0.51, 0.49], [0.8, 0.79, 0.81]), q=0.06, preset="nano", experiment="ssa-table1")
     sure = replace(doubtful, q=0.04, preset="lite2")

@@ -43,8 +43,8 @@ def repository(tmp_path):
     def git(*words, **env):
         subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True, env=env or None)
 
-    def commit(*claims):
-        text = FILE + "".join(CLAIM.format(**claim) for claim in claims)
+    def commit(*claims, file=FILE):
+        text = file + "".join(CLAIM.format(**claim) for claim in claims)
         (files / "mine.toml").write_text(text)
         date = (FIRST + timedelta(days=len(days))).isoformat()
         days.append(date)
@@ -61,11 +61,8 @@ def told(files):
     """The day, counted from the first, at which each claim of the file was registered."""
     (files / registration.NAME).write_text(registration.table(files))
     made = experiment.load("mine", files)
-    return {
-        claim.statement: (made.registered[digest] - FIRST).days if digest in made.registered else None
-        for claim in made.claims
-        for digest in [registration.digest(claim)]
-    }
+    times = {claim.statement: made.registered.get(claim.statement) for claim in made.claims}
+    return {statement: time and (time - FIRST).days for statement, time in times.items()}
 
 
 def claim(statement="s", cells="4, 5", relation="below"):
@@ -86,6 +83,43 @@ def test_other_cells_or_another_relation_are_another_claim(repository, change):
     repository(claim())
     repository(claim(**change))
     assert told(repository.files) == {"s": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "day"),
+    [
+        ('attn = "ssa"', 'attn = "ssa:n=2.0"', 1),  # the variant keeps its name and is trained otherwise
+        ('attn = "ssa"', 'attn = "ssa"\nset = ["train.rate=0.01"]', 1),
+        ('attn = "softmax"', 'attn = "softmax"\ntask = "linear:law=uniform"', 1),
+        ('task = "linear"', 'task = "linear"\nset = ["test.prompts=512"]', 1),
+        ('task = "linear"', 'task = "linear"\ndraws = "paper"', 1),
+        ('task = "linear"', 'task = "linear"\nrates = "own"', 1),
+        ('task = "linear"', 'task = "linear"\ndraws = "ours"', 0),  # the default, spelled out
+        ('title = "t"', 'title = "other"', 0),
+    ],
+)
+def test_another_treatment_of_a_side_is_another_claim(repository, old, new, day):
+    repository(claim())
+    repository(claim(), file=FILE.replace(old, new))
+    assert told(repository.files) == {"s": day}
+
+
+def test_another_spelling_of_a_normalizer_is_the_same_claim(repository):
+    for spelled in ("ssa:n=2.0", "ssa:n=2", "gone:n=2"):  # the last is known no more
+        repository(claim(), file=FILE.replace('attn = "ssa"', f'attn = "{spelled}"'))
+    assert told(repository.files) == {"s": 2}
+    repository(claim(), file=FILE.replace('attn = "ssa"', 'attn = "ssa:n=2"'))
+    repository(claim(), file=FILE.replace('attn = "ssa"', 'attn = "ssa:n=2.0"'))
+    assert told(repository.files) == {"s": 3}
+
+
+def test_another_margin_is_another_claim(repository):
+    repository(claim())
+    for margin in ("2", "2.0", "3"):
+        repository({**claim(), "relation": f'below"\nmargin = {margin}\nbecause = "a half'})
+    assert told(repository.files) == {"s": 3}
+    repository({**claim(), "relation": 'below"\nmargin = 3.0\nbecause = "a third'})
+    assert told(repository.files) == {"s": 3}
 
 
 @pytest.mark.slow

@@ -155,14 +155,9 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
     made = iter([(), (1.0, 1.01, 0.99), (1.0, 1.01, 0.99)])
     finishes = []
 
-    def stored(name, files, store, preset, costs=None, correlation=None):
-        whole, now = experiment.load(name, files), next(made)
-        rise, better, _ = whole.claims
-        return (
-            whole,
-            [],
-            [found(rise, *now) if now else closed(rise), found(better, 0.0, 0.5, 1.0)],
-        )
+    def stored(whole, store, preset):
+        (rise, better, _), now = whole.claims, next(made)
+        return [], [found(rise, *now) if now else closed(rise), found(better, 0.0, 0.5, 1.0)]
 
     monkeypatch.setattr("icl_lab.claims.judge.stored", stored)
     commanded = importlib.import_module("icl_lab.execute.experiment")

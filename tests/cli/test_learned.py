@@ -17,7 +17,7 @@ def trained(run):
 
 @pytest.mark.slow
 def test_nothing_learned_is_said_by_every_command(run, trained, tmp_path):
-    """By ``compare`` in its finding, table and page, by ``sweep``, ``list runs --long`` and ``card``."""
+    """By ``compare`` in its finding, table and page, by ``sweep``, ``list runs --long`` and ``publish``."""
     results = tmp_path / "results"
     code, said, told = trained
     assert code == 0
@@ -33,5 +33,5 @@ def test_nothing_learned_is_said_by_every_command(run, trained, tmp_path):
     _, said, _ = run("list", "runs", "--long", "--results", str(results))
     assert said.count(WORDS) == 3  # softmax was tested with its labels rescaled too
     place = next(results.glob("runs/linear/ssa/*/seed-0"))
-    _, said, _ = run("card", str(place), "--results", str(results))
-    assert "**Not learned: error" in said
+    run("publish", str(place), "--to", str(tmp_path / "repository"), "--results", str(results))
+    assert "**Not learned: error" in (tmp_path / "repository" / "README.md").read_text()

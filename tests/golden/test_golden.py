@@ -89,8 +89,7 @@ def test_the_record_of_claims_is_that_of_what_is_stored(repository):
     assert {name for name, _ in rows} == {name for name, each in made.items() if each.claims} - untuned
     assert {made[name].rates for name in untuned} <= {"own"}
     for (name, preset), there in rows.items():
-        fits, _ = experiments.fitting(made[name], preset, curves=repository)
-        assert judge.current(name, fits, repository, preset, there), (name, preset)
+        assert judge.current(judge.fitted(made[name], repository, preset)[0], there), (name, preset)
 
 
 @pytest.mark.slow

@@ -8,12 +8,13 @@ import sys
 import pytest
 import torch
 
+from docs import tables
 from icl_lab import normalizers
 from icl_lab.analyses.profiles import costs, families, functions
 from icl_lab.base import published
 from icl_lab.base.errors import LabError
 from icl_lab.base.grid import Grid
-from icl_lab.cli import catalogue, index
+from icl_lab.cli import catalogue
 from icl_lab.cli.main import main
 from icl_lab.figures import rules
 from icl_lab.figures.base import encode
@@ -262,7 +263,7 @@ def test_the_index_counts_parameters_and_names_traits():
     assert "learned a head: 2, and 82 shared by all layers;" in said["ssmax-free"]
     assert said["stick-breaking"].endswith("prefix-consistent, ordered")
     assert said["raw"].endswith("; prefix-consistent")
-    table = index.fill("<!-- index normalizers -->\n<!-- end -->")
+    table = tables.fill("<!-- index normalizers -->\n<!-- end -->")
     assert "| name | what it is | formula | learned | traits | source (arXiv) |" in table
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 1

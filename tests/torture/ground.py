@@ -75,12 +75,10 @@ FROM_STORED: dict[str, list[str]] = {
     "report": ["report"],
     "report (analysis)": ["report", "results/experiments/tiny-smoke"],
     "site": ["site"],
-    "index": ["index", "page.md"],
     "export": ["export", "STUDY", "--to", "csv", "--out", "made/table.csv"],
     "evidence add": ["evidence", "add"],
     "evidence add-studies": ["evidence", "add-studies"],
     "evidence unpack": ["evidence", "unpack", "--to", "unpacked"],
-    "card": ["card", "RUN", "--write"],
     "claims --record": ["claims", "--record"],
 }
 UNFINISHED = ["sweep", *LINEAR, "--attn", "ssmax"]
@@ -97,7 +95,6 @@ READING: dict[str, list[str]] = {
     "list experiments": ["list", "experiments"],
     "claims": ["claims"],
     "claims --preset": ["claims", "--preset", "smoke"],
-    "card": ["card", "RUN"],
     "evidence list": ["evidence", "list"],
     "evidence verify": ["evidence", "verify"],
     "report --out": ["report", "--out", "elsewhere"],

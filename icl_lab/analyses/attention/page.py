@@ -8,10 +8,10 @@ import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
-from icl_lab import __version__
 from icl_lab.analyses.attention import live, patterns
 from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen
 from icl_lab.analyses.attention.report import answers_table, finding
+from icl_lab.base.version import VERSION
 from icl_lab.comparison.page import render
 from icl_lab.figures.attention import ramps
 from icl_lab.figures.base import short
@@ -36,65 +36,65 @@ class AttentionPage:
         )
 
 
-def page(found: Seen, origin: str) -> AttentionPage:
+def page(seen: Seen, origin: str) -> AttentionPage:
     """Return the page of some maps, ``origin`` says what made it: no file beside it, no request to anywhere."""
-    head, rows = answers_table(found)
-    static_head, static_rows = _static(found)
+    head, rows = answers_table(seen)
+    static_head, static_rows = _static(seen)
     return AttentionPage(
         render(
             "attention.html",
-            title=f"Attention: {found.subject}, {', '.join(shown.name for shown in found.runs)}",
-            intro=_intro(found),
-            finding=finding(found),
-            notes=found.notes,
+            title=f"Attention: {seen.subject}, {', '.join(shown.name for shown in seen.runs)}",
+            intro=_intro(seen),
+            finding=finding(seen),
+            notes=seen.notes,
             answers={"head": head, "rows": rows},
             static={"head": static_head, "rows": static_rows},
-            runs=[_card(found, number) for number in range(len(found.runs))],
-            prompt=found.asked.origin,
-            version=__version__,
-            command=found.command,
+            runs=[_card(seen, number) for number in range(len(seen.runs))],
+            prompt=seen.asked.origin,
+            version=VERSION,
+            command=seen.command,
             origin=origin,
             legend=patterns.LEGEND,
-            data=data(found),
-            script=Markup(live.engine() + live.controls()) if found.live else "",
+            data=data(seen),
+            script=Markup(live.engine() + live.controls()) if seen.live else "",
         )
     )
 
 
-def data(found: Seen) -> dict[str, object]:
+def data(seen: Seen) -> dict[str, object]:
     """Return what the script of the page reads.
 
     Weights and scores of the prompt itself are the model's single-precision numbers, so that what is shown is what was
     used; means over prompts have 65,536 levels and spreads 256. Only visible cells are there, row after row.
     """
     return {
-        "task": found.subject,
-        "layers": found.window.layers,
-        "heads": found.window.heads,
-        "runs": [shown.name for shown in found.runs],
-        "frames": [_frame(frame) for frame in found.frames],
-        "axes": dict(found.axes),
-        "means": found.means,
-        "reach": dict(found.reach),
+        "task": seen.subject,
+        "layers": seen.window.layers,
+        "heads": seen.window.heads,
+        "runs": [shown.name for shown in seen.runs],
+        "frames": [_frame(frame) for frame in seen.frames],
+        "axes": dict(seen.axes),
+        "means": seen.means,
+        "reach": dict(seen.reach),
         "ramps": {name: base64.b64encode(colors).decode() for name, colors in ramps().items()},
-        "live": found.live,
-        "patterns": _patterns(found),
-        **({"full": True} if found.frames[0].maps[0].full else {}),
+        "live": seen.live,
+        "patterns": _patterns(seen),
+        **({"full": True} if seen.frames[0].maps[0].full else {}),
     }
 
 
-def _patterns(found: Seen) -> dict[str, object]:
+def _patterns(seen: Seen) -> dict[str, object]:
     """Patterns of all heads on the prompt, and what a page that computes needs to find them again."""
-    marks, maps = found.frames[0].marks, found.frames[0].maps
-    roles, known = patterns.period(marks), patterns.compared(marks)
-    graph = patterns.graph(roles) if found.live else None
+    marks, maps = seen.frames[0].marks, seen.frames[0].maps
+    roles, compared = patterns.period(marks), patterns.compared(marks)
+    graph = patterns.graph(roles) if seen.live else None
     return {
         "words": list(patterns.PATTERNS.values()),
         "bounds": [patterns.MOSTLY, patterns.PARTLY],
         "queries": [patterns.QUERIES, patterns.LEAST],
-        "shares": [patterns.measured(each, known, roles) for each in maps],
-        "values": known.values,
-        "within": known.within if known.within <= 0 else None,  # of numbers any distance
+        "shares": [patterns.measured(map_, compared, roles) for map_ in maps],
+        "values": compared.values,
+        "within": compared.within if compared.within <= 0 else None,  # of numbers any distance
         "graph": graph and {"nodes": graph.nodes, "shapes": graph.shapes, "numbers": graph.numbers},
     }
 
@@ -135,14 +135,14 @@ def _numbers(values: np.ndarray) -> dict[str, object]:
 
 def _levels(values: np.ndarray, kind: str) -> dict[str, object]:
     """Round values to the levels of an unsigned integer between the least (or 0) and the greatest."""
-    known = np.nan_to_num(values.astype(float))
-    low, high = min(0.0, float(known.min())), max(0.0, float(known.max()))
+    numbers = np.nan_to_num(values.astype(float))
+    low, high = min(0.0, float(numbers.min())), max(0.0, float(numbers.max()))
     steps = np.iinfo(kind).max
     # 0 stays exactly 0 where nothing is negative: the page tells it from what is small.
     step = (high - low) / steps or 1.0
-    levels = ((known - low) / step).round()
+    levels = ((numbers - low) / step).round()
     if low == 0:
-        levels = np.where(known > 0, np.maximum(levels, 1), 0)
+        levels = np.where(numbers > 0, np.maximum(levels, 1), 0)
     return {
         "type": kind[1:],
         "low": low,
@@ -151,27 +151,27 @@ def _levels(values: np.ndarray, kind: str) -> dict[str, object]:
     }
 
 
-def _intro(found: Seen) -> str:
-    marks = found.frames[0].marks
+def _intro(seen: Seen) -> str:
+    marks = seen.frames[0].marks
     words = " ".join(mark.text or mark.label for mark in marks[:60]) + " …" * (len(marks) > 60)
     return f"The prompt reads {words}. Rows are queries, columns the keys that they attend to."
 
 
-def _static(found: Seen) -> tuple[list[str], list[list[str]]]:
+def _static(seen: Seen) -> tuple[list[str], list[list[str]]]:
     """The weights of the last query in every head: shown before the script of the page runs."""
-    marks, seen = found.frames[0].marks, found.frames[0].maps
+    marks, run_maps = seen.frames[0].marks, seen.frames[0].maps
     head = ["run", "layer.head", *(mark.label for mark in marks)]
     rows = [
         [shown.name, f"{layer}.{number}", *(short(weight) for weight in maps.weights[at, to, -1].tolist())]
-        for shown, maps in zip(found.runs, seen, strict=True)
-        for at, layer in enumerate(found.window.layers)
-        for to, number in enumerate(found.window.heads)
+        for shown, maps in zip(seen.runs, run_maps, strict=True)
+        for at, layer in enumerate(seen.window.layers)
+        for to, number in enumerate(seen.window.heads)
     ]
     return head, rows[: max(1, STATIC // len(head))]
 
 
-def _card(found: Seen, number: int) -> dict[str, object]:
-    shown = found.runs[number]
+def _card(seen: Seen, number: int) -> dict[str, object]:
+    shown = seen.runs[number]
     return {
         "name": shown.name,
         "lines": shown.card,

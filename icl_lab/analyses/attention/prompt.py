@@ -10,6 +10,7 @@ import torch
 
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue, UnknownOption
+from icl_lab.base.option_values import GREATEST
 from icl_lab.base.registry import Choice
 from icl_lab.base.rng import stream
 from icl_lab.model import positions
@@ -22,7 +23,6 @@ from icl_lab.tasks.capabilities import TypedPrompts
 
 READABLE = 20  # examples of a drawn prompt whose tokens a page has room to name
 BYTES = 4 * 2**30  # what a forward pass with all its maps may take
-LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ def read(text: str, spec: RunSpec, function: str = "") -> Asked:
     if text.strip().partition(":")[0] == "random":
         if function:
             raise BadValue(f"a function ({function}) goes with a list of numbers; random draws its own.")
-        asked = _drawn(text.strip(), spec, task)
+        question = _drawn(text.strip(), spec, task)
     else:
-        asked = _typed(text, spec, task, function)
-    _finite(asked.prompt)
-    wording.marks(task, asked.prompt)
-    wording.answered(task, torch.zeros(*asked.prompt.tokens.shape[:2], task.outputs), asked.prompt)
-    return asked
+        question = _typed(text, spec, task, function)
+    _finite(question.prompt)
+    wording.marks(task, question.prompt)
+    wording.answered(task, torch.zeros(*question.prompt.tokens.shape[:2], task.outputs), question.prompt)
+    return question
 
 
 def fits(spec: RunSpec, task: Task, length: int) -> None:
@@ -126,10 +126,10 @@ def _drawn(text: str, spec: RunSpec, task: Task) -> Asked:
 
 def _finite(prompt: Prompt) -> None:
     size = max(float(part.double().abs().max()) for part in (prompt.tokens, prompt.targets))
-    if not size <= LARGEST:
+    if not size <= GREATEST:
         raise BadValue(
             f"the prompt has numbers or labels as large as {size:.3g}; their squares are only finite in single "
-            f"precision up to {LARGEST:g}."
+            f"precision up to {GREATEST:g}."
         )
 
 
@@ -188,20 +188,21 @@ def choose(runs: Sequence[Run], asked: Asked, layers: str = "", heads: str = "",
         if run.spec.task != first.task:
             raise BadValue(f"two runs side by side read one prompt, got the tasks {first.task} and {run.spec.task}.")
         if (run.spec.model.layers, run.spec.model.heads) != (first.model.layers, first.model.heads):
-            shapes = " and ".join(f"{each.spec.model.layers} x {each.spec.model.heads}" for each in runs)
+            shapes = " and ".join(f"{member.spec.model.layers} x {member.spec.model.heads}" for member in runs)
             raise BadValue(f"two runs side by side need the same layers x heads, got {shapes}.")
         if run.spec.model.mask != first.model.mask:
             masks = f"{first.model.mask} and {run.spec.model.mask}"
             raise BadValue(f"two runs side by side need the same mask, got model.mask={masks}.")
         fits(run.spec, tasks.build(run.spec.task), asked.length)
     t = asked.prompt.tokens.shape[1]
-    made = Window(chosen("layer", layers, first.model.layers), chosen("head", heads, first.model.heads), last)
-    if (cells := len(runs) * made.cells(t)) > CELLS:
+    window = Window(chosen("layer", layers, first.model.layers), chosen("head", heads, first.model.heads), last)
+    if (cells := len(runs) * window.cells(t)) > CELLS:
         raise BadValue(
             f"{cells:,} cells are more than the {CELLS:,} that a page holds; show fewer: --layers 0 or --heads 0,1 "
-            f"(now {len(made.layers)} x {len(made.heads)}), or --last 32 for the last queries (now {made.rows(t)})."
+            f"(now {len(window.layers)} x {len(window.heads)}), or --last 32 for the last queries "
+            f"(now {window.rows(t)})."
         )
-    return made
+    return window
 
 
 def chosen(what: str, text: str, count: int) -> list[int]:

@@ -18,6 +18,7 @@ from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
 from icl_lab.analyses.frame import SHIFTS, Cells, GridAnalysis, option
+from icl_lab.base.option_values import GREATEST
 from icl_lab.base.registry import require
 from icl_lab.comparison.statistics import Scale
 from icl_lab.runs.run import Run
@@ -28,7 +29,6 @@ from icl_lab.tasks.capabilities import HasLines
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
 LEAST = 6  # root mean squares of the labels that a range must have at least
 MOST = 4096  # contexts: what memory holds
-LARGEST = 1e15  # of the numbers of a prompt: norms and errors square them in single precision
 
 
 @registry.add("boundary")
@@ -75,7 +75,7 @@ class Boundary(GridAnalysis[Bounds]):
         for line in self.lines:
             size = curves.largest(line, self.reach or usual_reach(spec))
             require(
-                size <= LARGEST, f"f(x) = {line}: the numbers of a prompt must be at most {LARGEST:g}", f"{size:.2g}"
+                size <= GREATEST, f"f(x) = {line}: the numbers of a prompt must be at most {GREATEST:g}", f"{size:.2g}"
             )
 
     def prepared(self, runs: Sequence[Run]) -> "Boundary":

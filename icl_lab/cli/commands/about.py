@@ -7,60 +7,16 @@ from pathlib import Path
 
 import click
 
-from icl_lab import __version__, normalizers, tasks
-from icl_lab.base.errors import BadValue, UnknownName
-from icl_lab.base.files import publish, write
+from icl_lab import normalizers, tasks
+from icl_lab.base.errors import UnknownName
 from icl_lab.base.registry import Choice
-from icl_lab.claims import ledger
-from icl_lab.cli import citations, index
+from icl_lab.base.version import VERSION
+from icl_lab.cli import citations
 from icl_lab.cli.hints import program
-from icl_lab.cli.options import gathered, results_option
+from icl_lab.cli.options import results_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Folder
-from icl_lab.execute.progress import Bar, counted, say
-from icl_lab.execute.where import Where
-from icl_lab.runs import card as cards
-from icl_lab.runs import environment, extras, study_folder
-
-
-@click.command("index")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--check", is_flag=True, help="Only say whether the pages are in step; exit 1 if not.")
-def index_(files: tuple[Path, ...], check: bool) -> None:
-    """Write the tables of README and docs, or of the FILES named, from the docstrings, commands and stored results.
-
-    Without FILES the texts of stored studies too, from their tables.
-    """
-    pages = list(files) or index.pages(Path())
-    if missing := [str(page) for page in pages if not page.exists()]:
-        raise BadValue(f"there is no {missing[0]} here; run this in the folder of the repository.")
-    stale = list[str]()
-    for page in counted(pages, "reading pages"):
-        try:
-            old = page.read_text()
-        except UnicodeDecodeError as error:
-            raise BadValue(f"{page} is no text: {error}.") from None
-        new = index.fill(old)
-        if old == new:
-            continue
-        stale.append(str(page))
-        if not check:
-            publish(page, new.encode())
-            out(f"wrote {page}")
-    for page in pages:
-        text = page.read_text()
-        if ledger.CITES.search(text):
-            for sentence in ledger.stale_citations(text, index.recorded(Path())):
-                raise BadValue(f"{page}: {sentence}; mend the paragraph.")
-    for place, text in () if files else index.texts(Path(), Bar()):
-        stale.append(str(place))
-        if not check:
-            study_folder.reword(place, text)
-            out(f"wrote {place}")
-    if not stale:
-        out(f"{len(pages)} pages are in step.")
-    elif check:
-        raise click.ClickException(f"out of step: {', '.join(stale)}; run: make index")
+from icl_lab.execute.progress import say
+from icl_lab.runs import environment, extras
 
 
 @click.command()
@@ -68,14 +24,14 @@ def index_(files: tuple[Path, ...], check: bool) -> None:
 def doctor(results: Path) -> None:
     """Report on this machine: versions, device, extras with missing packages, disk."""
     device = environment.device("auto")
-    out(f"icl-lab   {__version__}, commit {environment.commit()}")
+    out(f"icl-lab   {VERSION}, commit {environment.commit()}")
     out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
     out(f"device    {environment.describe(device)}")
     for name, version in environment.versions().items():
         out(f"package   {name} {version}")
-    place = results if results.exists() else Path()
-    writable = "writable" if os.access(place, os.W_OK) else "NOT writable"
-    out(f"disk      {shutil.disk_usage(place).free / 2**30:.1f} GiB free, results {writable}")
+    folder = results if results.exists() else Path()
+    writable = "writable" if os.access(folder, os.W_OK) else "NOT writable"
+    out(f"disk      {shutil.disk_usage(folder).free / 2**30:.1f} GiB free, results {writable}")
     for extra, needs in extras.requirements().items():
         lacking, purpose = extras.missing(needs), extras.PURPOSES.get(extra, "").replace("`", "")
         state = f"missing {', '.join(lacking)}: pip install 'icl_lab[{extra}]'" if lacking else "there"
@@ -84,37 +40,20 @@ def doctor(results: Path) -> None:
 
 
 @click.command()
-@click.argument("places", nargs=-1, required=True, type=Folder(there=True), metavar="RUN...")
-@click.option("--write", "beside", is_flag=True, help="Write it beside the weights, as README.md.")
-@results_option
-@gathered
-def card(places: tuple[Path, ...], beside: bool, where: Where) -> None:
-    """Describe trained models: specification, measurements, how to load them; RUN is a run's folder."""
-    store = where.store()
-    for run in [store.at(place) for place in places]:
-        text = cards.text(run)
-        if beside:
-            write(run.folder / "README.md", text.encode())
-            out(f"wrote {run.folder / 'README.md'}")
-        else:
-            out(text)
-
-
-@click.command()
 @click.argument("names", nargs=-1, metavar="[RULE|TASK]...")
 def cite(names: tuple[str, ...]) -> None:
     """Print the papers of normalizers and tasks as BibTeX; without a name, icl_lab's own entry."""
     registries = [normalizers.registry, normalizers.wrappers, tasks.registry]
-    known = [name for registry in registries for name in registry.names()]
+    there = [name for registry in registries for name in registry.names()]
     chosen = [Choice.parse(part).name for name in names for part in name.split("+")]
     for name in chosen:
-        if name not in known:
-            raise UnknownName("normalizer or task", name, known)
+        if name not in there:
+            raise UnknownName("normalizer or task", name, there)
     if not chosen:
-        out(citations.ITSELF % __version__)
+        out(citations.ITSELF % VERSION)
         return
-    found = citations.of(registries, chosen)
-    for paper in found:
+    papers = citations.of(registries, chosen)
+    for paper in papers:
         out(paper.bibtex)
-    if not found:
+    if not papers:
         say(f"{', '.join(chosen)}: no paper with an arXiv number is named; see {program()} list normalizers.")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 def sweep(plan: "RunPlan", where: "Where") -> None:
     """Train a model for each normalizer and seed, and test it over every shift."""
     from icl_lab.cli.show import RunTable, close, tell_repeat
+    from icl_lab.execute import complete
 
     if plan.grid:
         _grid(plan, where)
@@ -54,7 +55,7 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
     shown = RunTable(plan)
     here = replace(where, evidence=bool(where.evidence), progress=shown)
     try:
-        icl.sweep(plan.task, plan.attns, plan.preset, plan.settings, seeds=plan.seeds, swap=plan.swap, where=here)
+        complete.sweep(plan, here)
     finally:
         if shown.done:
             close(shown.done)
@@ -91,13 +92,12 @@ def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: 
     if plan.grid:
         _grid(plan, where, baseline)
         return
-    seeds = len(plan.seeds)
-    made = icl.compare(plan.task, plan.attns, plan.preset, plan.settings, seeds=seeds, baseline=baseline, where=where)
+    study = icl.Study.of(plan, baseline, where)
     if cell:
-        _tell_cell(made, cell, baseline)
-    warn([run.stored for run in made.runs])
-    tell_files(made.folder, made.made.files, "report.html")
-    out(f"next: {then('compare', {'--seeds': [str(seeds + 2)]})}   (more seeds: surer answers)")
+        _tell_cell(study, cell, baseline)
+    warn([run.stored for run in study.runs])
+    tell_files(study.folder, study.made.files, "report.html")
+    out(f"next: {then('compare', {'--seeds': [str(len(plan.seeds) + 2)]})}   (more seeds: surer answers)")
 
 
 @click.command()
@@ -139,8 +139,8 @@ def rates(
 
     plan = curves.RatesPlan(task, attns, preset, settings, seeds, widths, factors)
     with where.session() as lab:
-        made = curves.measure(plan, lab, where)
-    tell_files(made.folder, made.files, "rates.png")
+        study = curves.measure(plan, lab, where)
+    tell_files(study.folder, study.files, "rates.png")
     out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [preset]})}")
 
 
@@ -153,16 +153,13 @@ def rates(
 def train(plan: "RunPlan", where: "Where") -> None:
     """Train only: what sweep does before it tests."""
     from icl_lab.cli.show import TrainedModels
-    from icl_lab.execute.complete import check_no_study, complete
+    from icl_lab.execute import complete
 
     if plan.grid:
         _grid(plan, where, tested=False)
         return
-    check_no_study(where)
     here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
-    with here.session() as lab:
-        runs = plan.runs(lab.store)
-        complete(runs, lab, here, tested=False)
+    runs, _ = complete.sweep(plan, here, tested=False)
     _check_diverged(runs)
     if not where.dry_run:
         out(f"next: {then('sweep')}")
@@ -181,18 +178,18 @@ def ablate(plan: "RunPlan", where: "Where") -> None:
     from icl_lab.execute import study
 
     with where.session() as lab:
-        made = study.ablate(plan, lab, where)
-    tell_files(made.folder, made.files, "report.html")
+        written = study.ablate(plan, lab, where)
+    tell_files(written.folder, written.files, "report.html")
 
 
-def _tell_cell(made: "icl.Study", cell: "Mapping[str, float]", baseline: str) -> None:
+def _tell_cell(study: "icl.Study", cell: "Mapping[str, float]", baseline: str) -> None:
     said = ", ".join(f"{axis}={value:g}" for axis, value in cell.items())
-    kind = "ratio" if made.numbers.scale == "log-ratio" else "difference"
+    kind = "ratio" if study.numbers.scale == "log-ratio" else "difference"
     rows = [
         [f"`{row['attn']}`", f"{row['error']:.3g}", *([] if math.isnan(row["effect"]) else [_interval(row)])]
-        for row in made.at(**cell).to_dict("records")
+        for row in study.at(**cell).to_dict("records")
     ]
-    lost = made.numbers.not_learned
+    lost = study.numbers.not_learned
     note = [f"Not compared, since not learned: {', '.join(lost)}."] if lost else []
     out("\n".join([f"At {said}:", "", *md.table(["normalizer", "error", f"{kind} to {baseline}"], rows), "", *note]))
 
@@ -205,8 +202,8 @@ def _grid(plan: "RunPlan", where: "Where", baseline: str = "", *, tested: bool =
     from icl_lab.execute import grids
 
     with where.session() as lab:
-        made = grids.measure(plan, lab, where, baseline, tested=tested)
-    tell_files(made.folder, made.files, "grid.png" if "grid.png" in made.files else "")
+        study = grids.measure(plan, lab, where, baseline, tested=tested)
+    tell_files(study.folder, study.files, "grid.png" if "grid.png" in study.files else "")
 
 
 def _check_diverged(runs: "Sequence[Run]") -> None:

@@ -9,10 +9,10 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-import icl_lab
 from icl_lab import tasks
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.base.version import PACKAGE
 from icl_lab.claims import ledger
 from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
 from icl_lab.extras.site.claims import ClaimEntry, Claims, Forest
@@ -24,7 +24,7 @@ from icl_lab.runs.store import Store
 
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
 PAGES = (("index.html", "Overview"), ("findings.html", "Claims"), ("overlay.html", "Overlay"))
-DOCS = Path(icl_lab.__file__).parents[1] / "docs"  # not there where only the package is installed
+DOCS = PACKAGE.parent / "docs"  # not there where only the package is installed
 README = DOCS.with_name("README.md")
 LEAGUE = "league-"
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
@@ -55,8 +55,8 @@ class Stock:
             roots["evidence"] = store.archive.root.parent
         grids: Grids = {}
         specs, damages = specifications.every(store, tick, grids)
-        found = list(studies.every(roots, files))
-        return cls(store.root, specs, damages, found, (judge or claims.judged)(store, files, tick, grids))
+        study_pages = list(studies.every(roots, files))
+        return cls(store.root, specs, damages, study_pages, (judge or claims.judged)(store, files, tick, grids))
 
     @property
     def damaged(self) -> int:
@@ -77,8 +77,8 @@ class Stock:
     def claims_of(self, study: StudyPage) -> list[ClaimEntry]:
         """Return the claims that are read from a study."""
         name = study.place.rpartition("/")[2]
-        here = (each for each in self.claims.all if (each.found.experiment, each.found.preset) == study.asked)
-        return [each for each in here if each.found.study == name]
+        entries = (entry for entry in self.claims.all if (entry.found.experiment, entry.found.preset) == study.asked)
+        return [entry for entry in entries if entry.found.study == name]
 
     def used(self, spec: Specification) -> list[tuple[str, str]]:
         """Return (title, page) of the experiments and studies that a specification is in."""
@@ -86,14 +86,14 @@ class Stock:
 
     @cached_property
     def _used(self) -> Mapping[tuple[str, str], list[tuple[str, str]]]:
-        found = defaultdict[tuple[str, str], dict[tuple[str, str], None]](dict)
-        for each in self.claims.all:
-            for training in each.trainings:
-                found[training][each.made.title, f"experiments/{address(each.found.experiment)}.html"] = None
+        pages_of = defaultdict[tuple[str, str], dict[tuple[str, str], None]](dict)
+        for entry in self.claims.all:
+            for training in entry.trainings:
+                pages_of[training][entry.made.title, f"experiments/{address(entry.found.experiment)}.html"] = None
         for study in self.studies:
             for run in study.record.runs if study.record else ():
-                found[run.spec, run.swap][study.title, f"studies/{study.id}.html"] = None
-        return {key: list(pages) for key, pages in found.items()}
+                pages_of[run.spec, run.swap][study.title, f"studies/{study.id}.html"] = None
+        return {key: list(pages) for key, pages in pages_of.items()}
 
 
 def build(stock: Stock, tick: Tick = silent) -> Site:
@@ -147,8 +147,8 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
 def readme_findings() -> str:
     """Return README's first sentence, its picture and its findings; empty where there is no README."""
     text = README.read_text(encoding="utf-8") if README.exists() else ""
-    found = re.search(r"(?s)\n\n([^\n]+).*?\n(!\[.*?)\nRatio, or difference", text)
-    return f"\n{found[1]}\n\n{found[2]}".replace("](docs/", "](") if found else ""
+    parts = re.search(r"(?s)\n\n([^\n]+).*?\n(!\[.*?)\nRatio, or difference", text)
+    return f"\n{parts[1]}\n\n{parts[2]}".replace("](docs/", "](") if parts else ""
 
 
 def _leagues(chosen: Sequence[StudyPage]) -> list[tuple[StudyPage, list[Any]]]:
@@ -234,8 +234,8 @@ def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
 
 def _assets() -> Site:
     """Scripts, styles and libraries, as in the package."""
-    found: Site = {}
+    assets: Site = {}
     for folder in ("assets", "vendor"):
-        for file in sorted(package_files("icl_lab.extras.site").joinpath(folder).iterdir(), key=lambda each: each.name):
-            found[f"{folder}/{file.name}"] = file.read_bytes()
-    return found
+        for file in sorted(package_files("icl_lab.extras.site").joinpath(folder).iterdir(), key=lambda path: path.name):
+            assets[f"{folder}/{file.name}"] = file.read_bytes()
+    return assets

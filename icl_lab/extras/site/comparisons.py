@@ -8,6 +8,7 @@ from typing import Any
 
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
+from icl_lab.claims.ledger import LARGEST
 from icl_lab.claims.sides import Sides
 from icl_lab.comparison import rates
 from icl_lab.comparison.page import Row, Section, Table
@@ -94,7 +95,7 @@ class Comparison:
         return {"x": factors, "measure": self.measure, "log": any(c.log for c in self.curves.values()), "lines": lines}
 
     def _rounded(self, values: Sequence[float]) -> list[float | None]:
-        return [_shown(math.exp(min(value, 700.0)) if self.ratio else value) for value in values]
+        return [_shown(math.exp(min(value, LARGEST)) if self.ratio else value) for value in values]
 
 
 def _shown(value: float) -> float | None:

@@ -25,13 +25,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from filelock import FileLock
 
-import icl_lab
 from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.files import checkout_hint, publish, sha256, write, writing
 from icl_lab.base.progress import Tick, counted, silent
+from icl_lab.base.version import PACKAGE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from icl_lab.runs.evidence.tables import Tables
 
 INDEX, CURRENT, LOCK, ADDING = "index.json", "current.csv", ".lock", ".adding"
@@ -105,6 +107,16 @@ class ArchivedRun:
             return part.files[_weights(self.key)].sha256
         return _tables(self.archive.root, part).stamps(self.key)[name][1]
 
+    def cells(self, name: str) -> dict[str, Any] | None:
+        """Return the columns of a grid without putting its file together; None where there is no table of it."""
+        part = self._part
+        return None if part is None or name not in self else _tables(self.archive.root, part).cells(self.key, name)
+
+    def prompts(self, name: str) -> "tuple[np.ndarray, dict[str, np.ndarray]] | None":
+        """Return errors (cells, prompts) of single prompts and their labels by axis, in the same way."""
+        part = self._part
+        return None if part is None or name not in self else _tables(self.archive.root, part).prompts(self.key, name)
+
     def files(self) -> dict[str, bytes]:
         """Return every file of the run."""
         return {name: data for name in sorted(self.names) if (data := self.find(name)) is not None}
@@ -152,7 +164,7 @@ class Archive:
             if named and not Path(named).is_dir():
                 raise BadValue(f"{VARIABLE} names '{named}', which is no folder; leave it empty for no evidence.")
             return cls(Path(named)) if named else None
-        here = (PLACE, Path(icl_lab.__file__).parent.parent / PLACE)
+        here = (PLACE, PACKAGE.parent / PLACE)
         return next((cls(path) for path in here if path.is_dir()), None)
 
     @property

@@ -91,6 +91,7 @@ class Tables:
         self._tables: dict[str, pa.Table] = {}
         self._stamps: dict[str, Stamps] = {}
         self._shared: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, str]]] = {}
+        self._of_references: dict[str, pa.Table] = {}
 
     @classmethod
     def of(cls, part: Mapping[str, bytes]) -> Self:
@@ -158,6 +159,22 @@ class Tables:
             raise self._damaged(f"{key}/{name} has another checksum")
         return data
 
+    def cells(self, key: str, name: str) -> dict[str, Any] | None:
+        """Return the columns of a grid in the order of its file; None where it fits no table and is text alone."""
+        try:
+            layout = self._layout(key).get(f"cells:{name.rpartition('/')[0]}")
+            return None if layout is None else self._columns(*layout)
+        except MISFIT as error:
+            raise self._damaged(f"{key}/{name} cannot be put together: {first_line(error)}") from None
+
+    def prompts(self, key: str, name: str) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
+        """Return errors (cells, prompts) and labels by axis of single prompts; None where they fit no table."""
+        place = name.rpartition("/")[0]
+        try:
+            return self._kept(key, place) if f"errors:{place}" in self._layout(key) else None
+        except MISFIT as error:
+            raise self._damaged(f"{key}/{name} cannot be put together: {first_line(error)}") from None
+
     def _damaged(self, why: str) -> RunFailed:
         return RunFailed(f"{self.folder} is damaged ({why}); {checkout_hint(self.folder)}")
 
@@ -194,11 +211,33 @@ class Tables:
             lines.insert(row, f"{heads[name]},{numbers}")
         return ("\n".join([",".join([*WHO, *axes, *WHAT]), *lines]) + "\n").encode()
 
+    def _columns(self, start: int, count: int, axes: Sequence[str], test: str) -> dict[str, Any]:
+        """Columns of a grid; references stand in the rows that they had, which all grids of a test share."""
+        own, shared = self.table("cells").slice(start, count), self._reference_cells(test)
+        rows = shared["row"].to_numpy()
+        from_reference = np.zeros(count + len(rows), dtype=bool)
+        from_reference[rows] = True
+        columns = dict[str, Any]()
+        for name in (*WHO, *axes, *WHAT):
+            mine = own[name].to_numpy()
+            column = np.empty(len(from_reference), dtype=mine.dtype if name in ("seed", "count") else
+                              float if name in (*axes, "value", "stderr") else object)  # fmt: skip
+            column[~from_reference] = mine
+            there = "reference" if name == "attn" else name
+            column[from_reference] = shared[there].to_numpy() if there in shared.column_names else mine[0]
+            columns[name] = column.astype(int) if name in ("seed", "count") else column
+        return columns
+
+    def _reference_cells(self, test: str) -> pa.Table:
+        if test not in self._of_references:
+            table = self.table("references")
+            self._of_references[test] = table.filter(pc.equal(table["test"].cast(pa.string()), test))
+        return self._of_references[test]
+
     def _references(self, test: str, axes: tuple[str, ...]) -> list[tuple[int, str, str]]:
         """Row, name and numbers of each cell of a reference; hundreds of grids share those of one test."""
         if (test, axes) not in self._shared:
-            table = self.table("references")
-            cells = table.filter(pc.equal(table["test"].cast(pa.string()), test)).to_pydict()
+            cells = self._reference_cells(test).to_pydict()
             self._shared[test, axes] = list(zip(cells["row"], cells["reference"], _lines(cells, axes), strict=True))
         return self._shared[test, axes]
 
@@ -213,12 +252,14 @@ class Tables:
         return ("\n".join(lines) + "\n").encode()
 
     def _errors(self, key: str, place: str) -> bytes:
+        return errors_file(*self._kept(key, place))
+
+    def _kept(self, key: str, place: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         _, _, axes, prompts = self._layout(key)[f"errors:{place}"]
         table = self._rows("errors", key, place)
         cells = [np.asarray(values, dtype=np.float32) for values in table["errors"].to_numpy(zero_copy_only=False)]
         kept = np.stack(cells) if cells else np.empty((0, prompts), dtype=np.float32)
-        labels = {axis: table[axis].to_numpy().astype(np.float64) for axis in axes}
-        return errors_file(kept, labels)
+        return kept, {axis: table[axis].to_numpy().astype(np.float64) for axis in axes}
 
     def _read_out(self, key: str, place: str) -> bytes:
         _, _, shapes = self._layout(key)["bounds:"]

@@ -6,7 +6,8 @@ import torch
 
 from icl_lab.analyses.attention.live import Exported, LayerGraphs, OperatorGraph
 from icl_lab.analyses.attention.maps import Reading
-from icl_lab.analyses.attention.prompt import LARGEST, Asked, Window
+from icl_lab.analyses.attention.prompt import Asked, Window
+from icl_lab.base.option_values import GREATEST
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import Prompt, Task, plain
 
@@ -43,7 +44,7 @@ def lay(
         "truth": [answer.truth for answer in readings[0].answers],
         "references": _references(task, whole, places),
         "last": window.last,
-        "largest": LARGEST,
+        "largest": GREATEST,
         "most": max(TOKENS, prompt.tokens.shape[1]),
     }, ""
 
@@ -51,8 +52,8 @@ def lay(
 def left_out(readings: Sequence[Reading]) -> list[str]:
     """Sentences on the normalizers that the page does not offer, and why."""
     models = [reading.live for reading in readings if isinstance(reading.live, Exported)]
-    found = {choice: why for model in models for choice, why in model.left_out.items()}
-    return [f"The page does not offer '{choice}': {why.rstrip('.')}." for choice, why in found.items()]
+    reasons = {choice: why for model in models for choice, why in model.left_out.items()}
+    return [f"The page does not offer '{choice}': {why.rstrip('.')}." for choice, why in reasons.items()]
 
 
 def too_large(size: int, most: int) -> str:

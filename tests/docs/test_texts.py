@@ -1,13 +1,14 @@
-"""The texts of stored studies, which the command index draws anew from their tables."""
+"""The texts of stored studies, which are drawn anew from their tables."""
 
 import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from docs import tables
 from icl_lab.base.errors import RunFailed
 from icl_lab.claims import record
-from icl_lab.cli import index
 from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
@@ -24,8 +25,13 @@ def stored(tmp_path, monkeypatch):
     shutil.copytree(RESULTS / STUDY, tmp_path / "results" / STUDY)
     (tmp_path / "page.md").write_text("A page.\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(index, "pages", lambda root: [root / "page.md"])
+    monkeypatch.setattr(tables, "pages", lambda root: [root / "page.md"])
     return Path("results") / STUDY / "table.md"
+
+
+def script(*words):
+    done = CliRunner().invoke(tables.main, words)
+    return done.exit_code, done.stdout, done.stderr
 
 
 def basis():
@@ -38,38 +44,38 @@ def altered(text):
 
 
 @pytest.mark.slow
-def test_a_text_that_was_altered_is_drawn_anew(run, stored):
+def test_a_text_that_was_altered_is_drawn_anew(stored):
     before = stored.read_text()
     stored.write_text(altered(before))
     assert stored.read_text() != before
-    code, _, err = run("index", "--check")
+    code, _, err = script("--check")
     assert code == 1
     assert str(stored) in err
     assert stored.read_text() == altered(before)
-    assert run("index")[:2] == (0, f"wrote {stored}\n")
+    assert script()[:2] == (0, f"wrote {stored}\n")
     assert stored.read_text() == before
     study_folder.verify(stored.parent)
 
 
 @pytest.mark.slow
-def test_old_words_are_drawn_anew_and_sealed(run, stored):
+def test_old_words_are_drawn_anew_and_sealed(stored):
     now, before = stored.read_text(), basis()
     study_folder.reword(stored, altered(now))
     study_folder.verify(stored.parent)
     assert basis() == before
-    assert run("index")[:2] == (0, f"wrote {stored}\n")
+    assert script()[:2] == (0, f"wrote {stored}\n")
     assert stored.read_text() == now
     study_folder.verify(stored.parent)
     assert basis() == before
-    assert run("index", "--check")[:2] == (0, "1 pages are in step.\n")
+    assert script("--check")[:2] == (0, "1 pages are in step.\n")
 
 
 @pytest.mark.slow
-def test_what_tables_do_not_hold_stays(run, stored):
+def test_what_tables_do_not_hold_stays(stored):
     """A number that no table of today has, and verdicts, which stand below the tables."""
     more = stored.read_text().replace("\nMade by", "\n* of an older table: 0.123456\n\nMade by")
     study_folder.reword(stored, more)
-    assert run("index", "--check")[0] == 0
+    assert script("--check")[0] == 0
     stored.write_text(f"{more}| a verdict |\n")
     with pytest.raises(RunFailed, match=r"table\.md is damaged or edited; take it from the repository again"):
-        list(index.texts(Path()))
+        list(tables.texts(Path()))

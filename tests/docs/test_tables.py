@@ -1,16 +1,18 @@
-"""The pages that are written from docstrings and commands, and the command that writes them."""
+"""The pages that are written from docstrings and commands, and the script that writes them."""
 
 import re
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from docs import tables
+from docs.manual import manual
 from icl_lab import analyses
 from icl_lab.base.errors import UnknownName
-from icl_lab.cli import catalogue, index
+from icl_lab.cli import catalogue
 from icl_lab.cli.main import cli
-from icl_lab.cli.manual import manual
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,17 +20,17 @@ STALE = "before\n<!-- index presets -->\nold\n<!-- end -->\nafter\n"
 
 
 def test_filling_replaces_what_stands_between_marks():
-    filled = index.fill(STALE)
+    filled = tables.fill(STALE)
     assert "`lite`" in filled
     assert "old" not in filled
     assert filled.startswith("before\n")
     assert filled.endswith("after\n")
-    assert index.fill(filled) == filled
+    assert tables.fill(filled) == filled
 
 
 def test_an_unknown_mark_is_named():
     with pytest.raises(UnknownName, match="positons"):
-        index.fill("<!-- index positons -->\n<!-- end -->\n")
+        tables.fill("<!-- index positons -->\n<!-- end -->\n")
 
 
 @pytest.mark.parametrize("what", ["tasks", "normalizers", "positions"])
@@ -40,29 +42,55 @@ def test_every_part_says_what_it_is_and_its_source(what):
             assert re.search(r"\d{4}", entry.paper), f"{entry.name} has no Paper: line with a year"
 
 
-def test_index_writes_the_files_named_and_then_is_content(run, tmp_path):
+@pytest.mark.parametrize(
+    ("paper", "numbers"),
+    [
+        (
+            "Naim et al. 2025, arXiv 2508.14685, Eq. 2 and Table 1; Garg et al. 2022, arXiv 2208.01066 (dim=20)",
+            "2508.14685, Eq. 2 and Table 1; 2208.01066 (dim=20)",
+        ),
+        ("none, of this laboratory", "none, of this laboratory"),
+    ],
+)
+def test_a_source_is_its_arxiv_numbers(paper, numbers):
+    assert tables.source(paper) == numbers
+
+
+def script(*words):
+    done = CliRunner().invoke(tables.main, [*map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_files_named_are_written_and_then_in_step(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(STALE)
-    assert run("index", str(page))[:2] == (0, f"wrote {page}\n")
+    assert script(page)[:2] == (0, f"wrote {page}\n")
     assert "`lite`" in page.read_text()
-    assert run("index", str(page))[:2] == (0, "1 pages are in step.\n")
+    assert script(page)[:2] == (0, "1 pages are in step.\n")
 
 
-def test_index_check_names_stale_pages_and_writes_nothing(run, tmp_path):
+def test_a_check_names_stale_pages_and_writes_nothing(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(STALE)
-    code, _, err = run("index", "--check", str(page))
+    code, _, err = script("--check", page)
     assert code == 1
     assert str(page) in err
     assert page.read_text() == STALE
 
 
-def test_index_outside_the_repository_says_so(run, tmp_path, monkeypatch):
+def test_outside_the_repository_it_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("index")
-    assert code == 2
+    code, _, err = script()
+    assert code == 1
     assert "run this in the folder of the repository" in err
-    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["index", "card"])
+def test_a_command_that_went_names_its_successor(run, command):
+    code, _, err = run(command, "x", results=None)
+    assert code == 2
+    assert f"There is no command '{command}' any more: " in err
 
 
 @click.group()
@@ -119,9 +147,9 @@ def test_subcommands_are_written_and_analyses_are_not():
 
 
 def test_experiments_have_a_clause_and_a_source():
-    (row,) = [row for row in index.BLOCKS["experiments"](ROOT) if row.startswith("| `ssa-table1` |")]
+    (row,) = [row for row in tables.BLOCKS["experiments"](ROOT) if row.startswith("| `ssa-table1` |")]
     assert re.fullmatch(
         r"\| `ssa-table1` \| Which rule follows functions far from training\? \| 2508.14685, Table 1 \| \d+ \|", row
     )
-    (short,) = [row for row in index.BLOCKS["experiments"](ROOT) if row.startswith("| `ssa-depth` |")]
+    (short,) = [row for row in tables.BLOCKS["experiments"](ROOT) if row.startswith("| `ssa-depth` |")]
     assert "Depth:" in short
