@@ -83,9 +83,10 @@ def settle_streams() -> None:
 def wait_asleep(loads: Path = LOADS) -> None:
     """Let the threads of torch sleep while they wait for each other, where other processes are at work.
 
-    By default they spin, and take the very core that the thread they wait for is to run on: beside busy processes a
-    first sweep took six times as long (docs/speed.md). On a free machine sleep costs a fifth, so there all stays as it
-    is, as it does elsewhere than on Linux. It has to be said before torch is imported, and changes no number.
+    By default they spin, and take the very core that the thread they wait for is to run on: with other processes at
+    work a first sweep took two to six times as long (docs/speed.md). On a free machine sleep costs up to a quarter, so
+    there all stays as it is, as it does elsewhere than on Linux. It must be set before torch is imported, and changes no
+    number.
     """
     if not loads.exists() or any(name in os.environ for name in THREADS):
         return
