@@ -85,8 +85,7 @@ def wait_asleep(loads: Path = LOADS) -> None:
 
     By default they spin, and take the very core that the thread they wait for is to run on: with other processes at
     work a first sweep took two to six times as long (docs/speed.md). On a free machine sleep costs up to a quarter, so
-    there all stays as it is, as it does elsewhere than on Linux. It must be set before torch is imported, and changes no
-    number.
+    there all stays as it is, as elsewhere than on Linux. It must be set before torch is imported, and changes no bit.
     """
     if not loads.exists() or any(name in os.environ for name in THREADS):
         return
