@@ -20,6 +20,7 @@ PARTS = {
     "quality": "quality",
     "jobs": "runs",
     "memory": "memory",
+    "blocks": "blocks",
     "start": "runs",
 }
 

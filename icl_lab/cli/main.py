@@ -7,6 +7,7 @@ import sys
 import warnings
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +26,12 @@ HELP = """Which attention normalizer generalises, where, and by how much?
 icl-lab sweep --task linear --attn ssa      train, then test under distribution shift
 icl-lab list normalizers                    what can stand in place of softmax
 """
+
+
+# Variables by which a user has decided how threads wait.
+THREADS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
+LOADS = Path("/proc/loadavg")  # Linux
+BUSY = 0.5  # processes at work, the mean of a minute
 
 
 def version(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -73,6 +80,21 @@ def settle_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def wait_asleep(loads: Path = LOADS) -> None:
+    """Let the threads of torch sleep while they wait for each other, where other processes are at work.
+
+    By default they spin, and take the very core that the thread they wait for is to run on: with other processes at
+    work a first sweep took two to six times as long (docs/speed.md). On a free machine sleep costs up to a quarter, so
+    there all stays as it is, as elsewhere than on Linux. It must be set before torch is imported, and changes no bit.
+    """
+    if not loads.exists() or any(name in os.environ for name in THREADS):
+        return
+    minute, _, _, running, _ = loads.read_text().split()
+    # The mean of a minute may be that of a command that has ended; this process is one of those that run now.
+    if float(minute) >= BUSY and int(running.partition("/")[0]) > 1:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+
+
 def warning_line(message: Warning | str, *place: Any, **line: Any) -> str:
     """Return a warning as it is shown: without the place in the code where it was given."""
     return f"icl-lab: {brief(str(message))}\n"
@@ -81,6 +103,7 @@ def warning_line(message: Warning | str, *place: Any, **line: Any) -> str:
 def main() -> None:
     """Run the command line, and turn complaints into one line and an exit code (0, 1, 2, 75 or 130)."""
     settle_streams()
+    wait_asleep()
     warnings.formatwarning = warning_line
     try:
         words, imports = named(sys.argv[1:])

@@ -145,8 +145,8 @@ def check(runs: Sequence[Run], lab: Lab, where: Where, clock: Clock) -> None:
     together = min(where.jobs or 1, len(left))
     for spec in {run.spec.hash: run.spec for run in sized if not run.trained}.values():
         estimate.check_training(spec, lab.device, together)
-    for spec in {run.spec.hash: run.spec for run in sized if clock.tested and not run.finished}.values():
-        estimate.check_test(spec, lab.device, together)
+    for run in {(run.spec.hash, run.swap): run for run in sized if clock.tested and not run.finished}.values():
+        estimate.check_test(run.spec, lab.device, together, run.swap)
     for spec in {(run.spec.task, run.spec.attn): run.spec for run in left}.values():
         trial.check_parts(spec)
 

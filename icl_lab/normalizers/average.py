@@ -20,6 +20,8 @@ class Average(Normalizer):
     A bias of the scores is read as little as the scores are.
     """
 
+    row_wise = True
+
     def __init__(self, site: Site) -> None:
         super().__init__()
 
@@ -45,6 +47,7 @@ class ByHeads(Normalizer):
         require(site.heads % count == 0, f"the number of heads must be a multiple of {count}", site.heads)
         part = Site(site.heads // count, site.head_dim, site.train_tokens)
         self.parts = nn.ModuleList(registry.build(normalizer, part) for normalizer in self.PARTS)
+        self.row_wise = all(part.row_wise for part in self.parts)
 
     def weights(
         self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None

@@ -3,11 +3,14 @@
 Axis letters are those of ``icl_lab``: b prompts, h heads, t tokens, d head width. A row is one query; its n is the
 number of keys it may see. Scores are z = q.k / sqrt(d).
 
-A normalizer extends one of three base classes, and implements the one hook of that class:
+A normalizer extends one of four base classes, and implements the one hook of that class:
 
 * ``ScaledQuery``: softmax(c_n z). The factor goes into the query, so any fused kernel serves.
 * ``WarpedScore``: softmax(g(z, n)), for every normalizer whose unnormalised weight exp(g) is positive.
-* ``Scored``: whatever needs the whole matrix, or q and k themselves.
+* ``RowWise``: whatever needs a row of scores, or q and k themselves, where a row reads no query but its own.
+* ``Scored``: whatever needs the whole matrix.
+
+Long prompts are computed in blocks of rows (``by_blocks``), by all but the last.
 
 A position code may add to the scores (ALiBi, T5): ``bias`` (h t_q t_k) becomes part of z before anything else is done
 with it. A normalizer that reads more than queries and keys (``reads_tokens``) is given the tokens of the layer as ``x``
@@ -43,12 +46,16 @@ from icl_lab.base.errors import BadValue
 # What is true of a normalizer around another one, unless it says otherwise, where it is true of that one.
 TRAITS = (
     *("sums_to_one", "non_negative", "prefix_consistent", "ordered", "one_sided", "finishes"),
-    "reads_tokens",
+    *("reads_tokens", "row_wise"),
 )
 # A row whose weights add up to less than this has none: its quotients would overflow single precision backward.
 MASS = 1e-30
 # What a parameter that ``maps`` names may read: tokens, all heads, a query, channels of a head, or what has no width.
 READS = ("width", "heads", "query", "channels", "own")
+# Rows of a block: their weights for 2,048 keys take 1 MiB in single precision, which stays in the cache of a core.
+BLOCK = 128
+LONG = 512  # keys from which on blocks are sooner than the whole matrix, forward and backward (docs/speed.md)
+LARGE = 2**24  # weights of a block on an accelerator, where a block costs launches and there is no such cache
 
 
 @dataclass(frozen=True)
@@ -75,8 +82,8 @@ class Normalizer(nn.Module, ABC):
     values and scores are finite (numbers up to 1e18 are safe): the mask is added, and infinity less infinity is NaN. To
     choose instead would cost two more passes over the matrix.
 
-    The traits below are declarations that the contract tests check both ways. A class sets them, or an instance where
-    they depend on an option.
+    The traits below are declarations that the contract tests check both ways, ``row_wise`` only where it is declared. A
+    class sets them, or an instance where they depend on an option.
     """
 
     sums_to_one: bool = True
@@ -90,6 +97,13 @@ class Normalizer(nn.Module, ABC):
     maps: Mapping[str, str] | tuple[()] = ()
     finishes: bool = False  # ``output`` changes the sum of values
     reads_tokens: Literal["no", "output", "weights"] = "no"  # which of its methods need ``x``
+    row_wise: bool = False  # a row reads its own query and its visible keys alone, so that blocks of rows can be asked
+
+    def __init_subclass__(cls) -> None:
+        """Let no class inherit ``row_wise`` that computes other weights: it declares it itself, or is asked whole."""
+        super().__init_subclass__()
+        if "weights" in vars(cls):
+            cls.row_wise = vars(cls).get("row_wise", False)
 
     def __init__(self, site: Site | None = None) -> None:
         """Build a normalizer without options; a class that has some defines its own."""
@@ -101,20 +115,37 @@ class Normalizer(nn.Module, ABC):
     ) -> Tensor:
         """Attention weights (b h t_q t_k), by the formula: q (b h t_q d), k (b h t_k d), visible bool.
 
-        ``visible`` is (t t), row by key, or (b 1 t_q t_k), where t_q may be less than t_k. ``bias`` (h t_q t_k) is
-        added to the scores. ``x`` (b t w) are the tokens, row t that of query t and of key t; only a normalizer that
-        reads tokens looks at it, and raises ``BadValue`` without.
+        ``visible`` is (t t), row by key, or (b 1 t_q t_k), where t_q may be less than t_k and b is 1 if all prompts
+        share it. ``bias`` (h t_q t_k) is added to the scores. ``x`` (b t w) are the tokens, row t that of query t and
+        of key t; only a normalizer that reads tokens looks at it, and raises ``BadValue`` without.
         """
 
-    @abstractmethod
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
         """``output(weights @ v)``, (b h t_q d), by the fastest exact code path; arguments as in ``weights``."""
+        if rows := self.block_rows(q, k, visible):
+            o = by_blocks(self, rows, q, k, v, visible, bias, x)
+        else:
+            o = self.weights(q, k, visible, **extra(self, bias, x)) @ v
+        return self.output(o, **extra(self, None, x))
 
     def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
         """Final step after the sum of values ``weights @ v``: (b h t_q d) -> (b h t_q d)."""
         return o
+
+    def block_rows(self, q: Tensor, k: Tensor, visible: Tensor) -> int:
+        """Rows of a block for these queries, keys and mask; 0 where the whole matrix is to be computed at once."""
+        # Compiled code is made for every length at once, and has its own way to save memory.
+        if torch.compiler.is_compiling() or not self.fits_blocks(causal=is_causal(visible)):
+            return 0
+        b, h, t, _ = q.shape
+        rows = BLOCK if q.device.type == "cpu" else max(BLOCK, LARGE // (b * h * t))
+        return rows if k.shape[-2] == t >= LONG and rows < t else 0
+
+    def fits_blocks(self, *, causal: bool) -> bool:
+        """True if blocks of rows have the weights of the whole; ``places`` of a block are known by a causal mask."""
+        return self.row_wise and (causal or not self.ordered)
 
     @property
     def takes_bias(self) -> bool:
@@ -139,6 +170,8 @@ class Normalizer(nn.Module, ABC):
 
 class ScaledQuery(Normalizer):
     """softmax(c_n z): a factor for each row, which the query absorbs."""
+
+    row_wise = True
 
     @abstractmethod
     def scale(self, n: Tensor) -> Tensor:
@@ -171,6 +204,8 @@ class ScaledQuery(Normalizer):
 class WarpedScore(Normalizer):
     """softmax(g(z, n)): an element-wise warp of the score, then the mask, then softmax."""
 
+    row_wise = True
+
     @abstractmethod
     def warp(self, z: Tensor, n: Tensor) -> Tensor:
         """Scores z (b h t_q t_k) and the rows' visible keys n, (t 1) or (b 1 t_q 1) -> g(z, n), of the shape of z."""
@@ -182,14 +217,9 @@ class WarpedScore(Normalizer):
         # Warp first: an infinity inside a warp poisons the gradients of its parameters.
         return softmax(self.warp(z, count(visible).to(z.dtype).unsqueeze(-1)), visible).to(q.dtype)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return self.weights(q, k, visible, bias) @ v
-
 
 class Scored(Normalizer):
-    """Anything that needs the whole matrix of a row, or q and k themselves."""
+    """Anything that needs the whole matrix."""
 
     @abstractmethod
     def rows(self, q: Tensor, k: Tensor, visible: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -205,10 +235,11 @@ class Scored(Normalizer):
         added = () if bias is None else (bias,)
         return self.rows(upcast(q), upcast(k), visible, *added).to(q.dtype)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return self.weights(q, k, visible, bias) @ v
+
+class RowWise(Scored):
+    """Anything that needs a whole row of scores, or q and k themselves, but no query other than the row's own."""
+
+    row_wise = True
 
 
 class Wrapper(Normalizer):
@@ -223,6 +254,26 @@ class Wrapper(Normalizer):
     @property
     def takes_bias(self) -> bool:
         return self.rule.takes_bias
+
+
+def by_blocks(
+    rule: Normalizer, rows: int, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None, x: Tensor | None
+) -> Tensor:
+    """``weights @ v`` (b h t d) of a row-wise normalizer, ``rows`` queries at a time; arguments as in ``weights``.
+
+    Under the causal mask a block reads the keys up to its last row. No more than ``rows`` times t weights a head are
+    held at once, unless a gradient needs all.
+    """
+    sums = []
+    for start in range(0, q.shape[-2], rows):
+        queries = slice(start, start + rows)
+        keys = slice(queries.stop) if is_causal(visible) else slice(None)
+        seen = visible[..., queries, keys]
+        given = extra(rule, None if bias is None else bias[..., queries, keys], None if x is None else x[:, keys])
+        # A mask of two dimensions would say that queries and keys are the same tokens.
+        w = rule.weights(q[:, :, queries], k[:, :, keys], seen if seen.ndim == 4 else seen[None, None], **given)
+        sums.append(w @ v[:, :, keys])
+    return torch.cat(sums, -2)
 
 
 def extra(rule: Normalizer, bias: Tensor | None, x: Tensor | None) -> dict[str, Tensor]:
@@ -342,18 +393,20 @@ def causal(t: int, device: torch.device | str = "cpu") -> Tensor:
 
     One tensor for each size, with a mark by which ``is_causal`` knows it, so that nobody compares t^2 entries a layer.
     """
-    # When exported, t may be a symbol: no cache may hold traced values, nor those that a transform has wrapped.
-    if torch.compiler.is_exporting() or _transformed():
-        return _lower(t, torch.device(device))
-    # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
-    return _causal(t, torch.empty(0, device=device).device)
+    return _marked("causal", t, device)
 
 
 def full(t: int, device: torch.device | str = "cpu") -> Tensor:
     """The mask of bidirectional attention, (t t) bool: every row sees every key. ``is_full`` knows it by a mark."""
+    return _marked("full", t, device)
+
+
+def _marked(mark: str, t: int, device: torch.device | str) -> Tensor:
+    # When exported, t may be a symbol: no cache may hold traced values, nor those that a transform has wrapped.
     if torch.compiler.is_exporting() or _transformed():
-        return _ones(t, torch.device(device))
-    return _full(t, torch.empty(0, device=device).device)
+        return _made(mark, t, torch.device(device))
+    # "cuda", device("cuda") and device("cuda", 0) are one place and three keys: ask a tensor where it came to lie.
+    return _kept(mark, t, torch.empty(0, device=device).device)
 
 
 def _transformed() -> bool:
@@ -361,36 +414,25 @@ def _transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-@lru_cache(maxsize=32)
-def _causal(t: int, device: torch.device) -> Tensor:
+@lru_cache(maxsize=64)
+def _kept(mark: str, t: int, device: torch.device) -> Tensor:
     # A tensor first made in inference mode could never again take part in training.
     with torch.inference_mode(False):
-        return _lower(t, device)
+        return _made(mark, t, device)
 
 
-def _lower(t: int, device: torch.device) -> Tensor:
-    mask = torch.ones(t, t, dtype=torch.bool, device=device).tril()
-    # A copy of the mask, or a part of it, does not carry the mark on. A compiler can read it, unlike an identity.
-    mask.causal = True  # type: ignore[attr-defined]
-    return mask
-
-
-@lru_cache(maxsize=32)
-def _full(t: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return _ones(t, device)
-
-
-def _ones(t: int, device: torch.device) -> Tensor:
+def _made(mark: str, t: int, device: torch.device) -> Tensor:
     mask = torch.ones(t, t, dtype=torch.bool, device=device)
-    mask.full = True  # type: ignore[attr-defined]
+    mask = mask.tril() if mark == "causal" else mask
+    # A copy of the mask, or a part of it, does not carry the mark on. A compiler can read it, unlike an identity.
+    setattr(mask, mark, True)
     return mask
 
 
 @lru_cache(maxsize=32)
 def _causal_additive_mask(t: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
-        return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_causal(t, device), -math.inf)
+        return torch.zeros(t, t, dtype=dtype, device=device).masked_fill(~_kept("causal", t, device), -math.inf)
 
 
 def is_causal(visible: Tensor) -> bool:

@@ -33,7 +33,7 @@ class CosFormer(Scored):
         require(horizon == "current" or horizon >= 1, "horizon must be >= 1, or 'current'", horizon)
         self.horizon = horizon
         self.non_negative = horizon == "current"
-        self.prefix_consistent = horizon != "current"
+        self.prefix_consistent = self.row_wise = horizon != "current"  # which all rows together say
 
     # There are no scores that a position code could add to.
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:  # type: ignore[override]

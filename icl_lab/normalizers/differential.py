@@ -30,6 +30,7 @@ class Differential(Normalizer):
 
     sums_to_one = False
     non_negative = False
+    row_wise = True
     learned = ("lam",)
     maps = dict.fromkeys(("a1", "b1", "a2", "b2"), "channels")
 

@@ -26,6 +26,7 @@ class Forget(Normalizer):
 
     ordered = True
     one_sided = True
+    row_wise = True
     reads_tokens = "weights"
     learned = ("b",)
     maps: Mapping[str, str] = {"w": "width"}
@@ -41,11 +42,6 @@ class Forget(Normalizer):
         kept = F.logsigmoid(linear_map(upcast(self.tokens(x, k)), self.w, self.b)).transpose(-1, -2)  # log f, (b h t)
         z = below_peak(scores(upcast(q), upcast(k), bias), visible)  # large scores would round the gates away
         return softmax(z + _since(kept, visible), visible).to(q.dtype)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return self.weights(q, k, visible, bias, x) @ v
 
 
 def _since(kept: Tensor, visible: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, l1, scores, softmax
+from icl_lab.normalizers.base import RowWise, Site, l1, scores, softmax
 
 Phi = Literal["relu", "relu2", "relu6", "gelu", "sigmoid", "softplus", "mish", "exp", "tanh", "square", "expressive"]
 FAR = -30.0  # below this softplus(z) is exp(z) to every digit kept here
@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @registry.add("l1")
-class L1(Scored):
+class L1(RowWise):
     """Any function of the score, divided by the row's sum of its absolute values.
 
     Formula: w_j = phi(z_j) / sum_i |phi(z_i)|
@@ -66,7 +66,7 @@ class L1(Scored):
 
 
 @registry.add("raw")
-class Raw(Scored):
+class Raw(RowWise):
     """The scores themselves as weights; with ``l1=yes`` divided by the sum of their absolute values.
 
     Formula: w_j = z_j, or z_j / sum_i |z_i|
@@ -89,7 +89,7 @@ class Raw(Scored):
 
 
 @registry.add("exp")
-class Exp(Scored):
+class Exp(RowWise):
     """Softmax without its division.
 
     Formula: w_j = exp(min(z_j, 20))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import ScaledQuery, Scored, Site, scores, softmax
+from icl_lab.normalizers.base import RowWise, ScaledQuery, Site, scores, softmax
 
 POWERS = 10.0  # of a logarithm, at most
 
@@ -65,7 +65,7 @@ class Llama4(ScaledQuery):
 
 
 @registry.add("adaptive-temperature")
-class AdaptiveTemperature(Scored):
+class AdaptiveTemperature(RowWise):
     """Softmax, sharpened where its own entropy is high.
 
     Formula: w = softmax(beta z), beta = max(1, -0.037 H^4 + 0.481 H^3 - 2.3 H^2 + 4.917 H - 1.791), H the entropy of

@@ -6,11 +6,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, softmax
+from icl_lab.normalizers.base import RowWise, Site, count, softmax
 
 
 @registry.add("lssa")
-class LSSA(Scored):
+class LSSA(RowWise):
     """Length-scaled softplus attention: softplus of the cosine of query and key, stretched by log d log n.
 
     Formula: w_j = softplus(log d log n cos(q, k_j)) / sum_i softplus(log d log n cos(q, k_i))

@@ -5,13 +5,13 @@ from torch import Tensor
 from icl_lab.base.errors import BadValue
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, below_peak, scores, unveiled
+from icl_lab.normalizers.base import RowWise, Site, additive_mask, below_peak, scores, unveiled
 
 LEAST, MOST = 0.1, 100.0  # as p: below, weights underflow; above, the largest is 1 to every digit
 
 
 @registry.add("p-softmax")
-class PSoftmax(Scored):
+class PSoftmax(RowWise):
     """Exponentials divided by their p-norm: with p = 2 the variance of what a row returns does not fall with its keys.
 
     Formula: w_j = e^(z_j) / (sum_i e^(p z_i))^(1/p)

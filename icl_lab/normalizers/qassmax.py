@@ -30,6 +30,7 @@ class QASSMax(Normalizer):
     has none for a whole score.
     """
 
+    row_wise = True
     maps: Mapping[str, str] = {
         **dict.fromkeys(("base_in", "base_in_bias", "base_out", "base_out_bias"), "own"),
         "gate_in": "query",

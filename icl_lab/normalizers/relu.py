@@ -5,11 +5,11 @@ from typing import Literal
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, count, l1, scores, times
+from icl_lab.normalizers.base import RowWise, Site, count, l1, scores, times
 
 
 @registry.add("relu")
-class Relu(Scored):
+class Relu(RowWise):
     """Rectified scores over a length: the training length, the keys seen, their sum, or the root of half their number.
 
     Formula: w_j = relu(z_j) / D, D = T (``train``), n (``visible``), sum_i relu(z_i) (``l1``) or sqrt(n / 2) (``root``)

@@ -5,13 +5,13 @@ from torch import Tensor
 
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, places, scores, softmax
+from icl_lab.normalizers.base import RowWise, Site, places, scores, softmax
 
 LEAST = 1e-30  # of tau
 
 
 @registry.add("scale-invariant")
-class ScaleInvariant(Scored):
+class ScaleInvariant(RowWise):
     """Softmax of scores that spread and sink with distance, so that near and far share attention at every length.
 
     Formula: w_ij = softmax_j(a_t z_ij + m_t), t = i - j, a_t = sqrt(1 + 2 log(1 + t/tau)), m_t = -2 log(1 + t/tau)

@@ -5,11 +5,11 @@ from typing import Literal
 from torch import Tensor
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, ratio, scores, softmax
+from icl_lab.normalizers.base import RowWise, Site, additive_mask, ratio, scores, softmax
 
 
 @registry.add("sa-softmax")
-class SASoftmax(Scored):
+class SASoftmax(RowWise):
     """Softmax weights multiplied by where each score stands between the row's smallest and largest.
 
     Formula: w_j = f(z_j) softmax(z)_j; f = (z - lo) / (hi - lo) with lo = min(0, min z), hi = max(0, max z) (variant

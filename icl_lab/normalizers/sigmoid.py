@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, softmax
+from icl_lab.normalizers.base import RowWise, Site, additive_mask, count, scores, softmax
 
 
 @registry.add("sigmoid")
-class Sigmoid(Scored):
+class Sigmoid(RowWise):
     """A sigmoid of each score in place of a softmax over all.
 
     Formula: w_j = sigmoid(z_j - b), b = 0, log T (``bias=train``, T the tokens of a training prompt) or log n

@@ -20,6 +20,7 @@ class Inverse(Normalizer):
 
     sums_to_one = False
     non_negative = False
+    row_wise = True
 
     def __init__(self, site: Site) -> None:
         super().__init__()
@@ -50,6 +51,7 @@ class Recentred(Normalizer):
 
     sums_to_one = False
     non_negative = False
+    row_wise = True
 
     def __init__(self, site: Site, *, l1: bool = False) -> None:
         super().__init__()
@@ -69,7 +71,7 @@ class Recentred(Normalizer):
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
         if self.l1:
-            return self.weights(q, k, visible, bias) @ v
+            return super().attend(q, k, v, visible, bias)
         return self.softmax.attend(q, k, v, visible, bias) - mean(v, visible) * _late(visible)
 
 

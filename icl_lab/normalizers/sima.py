@@ -31,7 +31,7 @@ class SimA(Scored):
 
     def __init__(self, site: Site, *, axis: Literal["tokens", "feature"] = "tokens") -> None:
         super().__init__()
-        self.axis = axis
+        self.axis, self.row_wise = axis, axis == "feature"
 
     # There are no scores that a position code could add to.
     def rows(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:  # type: ignore[override]

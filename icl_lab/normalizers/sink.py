@@ -8,7 +8,7 @@ from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
 from icl_lab.normalizers.base import (
     Normalizer,
-    Scored,
+    RowWise,
     Site,
     additive_mask,
     count,
@@ -34,6 +34,7 @@ class Sink(Normalizer):
     """
 
     sums_to_one = False
+    row_wise = True
     learned = ("s",)
 
     def __init__(self, site: Site, *, s: float = 0.0, learn: bool = True) -> None:
@@ -69,7 +70,7 @@ class Sink(Normalizer):
 
 
 @registry.add("softpick")
-class Softpick(Scored):
+class Softpick(RowWise):
     """Rectified softmax: only positive scores get weight, and a row may get none.
 
     Formula: w_j = relu(exp(z_j) - 1) / sum_i |exp(z_i) - 1|
@@ -95,7 +96,7 @@ class Softpick(Scored):
 
 
 @registry.add("elastic")
-class Elastic(Scored):
+class Elastic(RowWise):
     """Softmax less a learned multiple of the uniform share, rectified.
 
     Formula: w_ij = relu(softmax_j(z_ij + a_|i-j|) + tau / n), a = 0 without ``bias``

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from icl_lab.base.errors import BadValue
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, count, scores, times, unveiled
+from icl_lab.normalizers.base import RowWise, Site, additive_mask, count, scores, times, unveiled
 from icl_lab.normalizers.second_order import differentiated_again, refuse_forward_twice
 
 STEPS = 100  # of Newton's method, at most; it takes about ten
@@ -22,7 +22,7 @@ LEAST, MOST = 1 + 1e-6, 10.0  # of alpha: nearer to 1 its digits are lost, farth
 
 
 @registry.add("sparsemax")
-class Sparsemax(Scored):
+class Sparsemax(RowWise):
     """The Euclidean projection of the scores onto the simplex: distant keys get exactly 0.
 
     Formula: w_j = max(z_j - tau, 0), tau such that sum_j w_j = 1
@@ -39,7 +39,7 @@ class Sparsemax(Scored):
 
 
 @registry.add("entmax")
-class Entmax(Scored):
+class Entmax(RowWise):
     """Between softmax and sparsemax: zeros for distant keys, and a smooth descent towards them.
 
     Formula: w_j = max((alpha - 1) z_j - tau, 0)^(1 / (alpha - 1)), tau such that sum_j w_j = 1
@@ -75,7 +75,7 @@ class Entmax(Scored):
 
 
 @registry.add("asentmax")
-class ASEntmax(Scored):
+class ASEntmax(RowWise):
     """Adaptive-scalable entmax: 1.5-entmax of scores that grow by a learned power of a logarithm of the length.
 
     Formula: w = entmax_1.5(c_n z), c_n = 1 + beta (log(n + 1))^gamma

@@ -4,14 +4,14 @@ from torch import Tensor
 
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, below_peak, count, scores, softmax
+from icl_lab.normalizers.base import RowWise, Site, below_peak, count, scores, softmax
 
 LEAST = 1e-3  # standard deviation below which a row counts as even: dividing by less would enlarge rounding
 MOST = 1e6
 
 
 @registry.add("standardized")
-class Standardized(Scored):
+class Standardized(RowWise):
     """Softmax of the scores over their standard deviation in the row, where that is below gamma; else over gamma.
 
     Formula: w = softmax(z / min(sigma, gamma)), sigma^2 = sum_j (z_j - mean z)^2 / n over the visible keys

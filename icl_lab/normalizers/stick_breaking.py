@@ -25,6 +25,7 @@ class StickBreaking(Normalizer):
 
     ordered = True
     one_sided = True
+    row_wise = True
 
     def __init__(self, site: Site, *, remainder: Literal["self", "none"] = "self") -> None:
         super().__init__()
@@ -42,8 +43,8 @@ class StickBreaking(Normalizer):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        if visible.shape[-2] != visible.shape[-1]:
-            return self.weights(q, k, visible, bias) @ v
+        if visible.shape[-2] != visible.shape[-1] or self.block_rows(q, k, visible):
+            return super().attend(q, k, v, visible, bias)
         taken, rest = self._break(q, k, visible, bias)
         return taken.to(v.dtype) @ v.flip(-2) + (rest.unsqueeze(-1) * v).to(v.dtype)
 

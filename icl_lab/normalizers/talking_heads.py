@@ -34,10 +34,5 @@ class TalkingHeads(Wrapper):
         a = self.rule.weights(q, k, visible, **extra(self.rule, bias, x))
         return torch.einsum("hg,bgqk->bhqk", self.m.to(a.dtype), a)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None = None, x: Tensor | None = None
-    ) -> Tensor:
-        return self.output(self.weights(q, k, visible, bias, x) @ v, x)
-
     def output(self, o: Tensor, x: Tensor | None = None) -> Tensor:
         return self.rule.output(o, **extra(self.rule, None, x))

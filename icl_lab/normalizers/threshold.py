@@ -6,14 +6,14 @@ from torch.nn import functional as F
 
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, clamped, count
+from icl_lab.normalizers.base import RowWise, Site, clamped, count
 
 LEAST = 1e-6  # a norm below this is none: a zero query would send gradients of 1/eps otherwise
 MOST = 100.0  # as p and as the start of beta
 
 
 @registry.add("threshold")
-class Threshold(Scored):
+class Threshold(RowWise):
     """Powers of cosines above the largest that chance gives among n keys, less a share of the same of other channels.
 
     Formula: w = a(q1, k1) - clip(lam, 0, 1) a(q2, k2) of the halves of d channels each, or a(q, k) with

@@ -8,13 +8,13 @@ from torch.nn import functional as F
 
 from icl_lab.base.registry import require
 from icl_lab.normalizers import registry
-from icl_lab.normalizers.base import Scored, Site, additive_mask, scores, softmax
+from icl_lab.normalizers.base import RowWise, Site, additive_mask, scores, softmax
 
 MOST = 1_000_000  # keys
 
 
 @registry.add("top-k")
-class TopK(Scored):
+class TopK(RowWise):
     """Softmax over the k keys of the largest scores; all others get exactly 0.
 
     Formula: w_j = exp(z_j) / sum_i exp(z_i) over the k largest z

@@ -1,8 +1,8 @@
 """Estimated memory and time of a run: from its specification alone, or by a few measured steps.
 
 From the specification nothing is allocated or measured. That estimate errs on the side of too much: it counts
-activations as if every normalizer kept all that the greediest keeps, and a checkpoint as written at the worst moment.
-docs/speed.md compares it with measured peaks.
+activations as if every normalizer kept all that the greediest keeps (in a test, of a block of rows where the normalizer
+is computed by blocks), and a checkpoint as written at the worst moment. docs/speed.md compares it with measured peaks.
 """
 
 import os
@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
+import msgspec
 import numpy as np
 import torch
 
-from icl_lab import tasks
+from icl_lab import normalizers, tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.model import positions
+from icl_lab.normalizers.base import BLOCK as ROWS
+from icl_lab.normalizers.base import LONG
 from icl_lab.runs import environment
 from icl_lab.runs.measure import BLOCK, MEMORY
 from icl_lab.runs.spec import RunSpec
@@ -33,7 +36,7 @@ COPIES, COPIES_IN_CHECKPOINT = 4, 9
 # Bytes of a prompt as it is drawn: of a number in a token (one-hot in whole numbers, then in single precision), and of
 # a token besides these (its target, whether it is scored, what its task draws on the way).
 DRAWN_A_NUMBER, DRAWN_A_TOKEN = 12, 48
-REFERENCE_A_PAIR = 125.0  # bytes of two tokens of a prompt, in the greediest reference predictor
+REFERENCE_A_PAIR = 20.0  # bytes of two tokens of a prompt in a reference predictor: 9 in the greediest, recall's rule
 PACE = {"cpu": 2e10, "cuda": 5e12, "mps": 1e12}  # operations a second, about
 OVERHEAD = 2e-4  # seconds of a layer in a step that has nothing to compute
 YEAR = 365 * 86_400.0  # seconds: the most that one training or test may take
@@ -118,18 +121,30 @@ def prompts_bytes(spec: RunSpec, prompts: int, length: int, *, whole: bool = Tru
     task, model = tasks.build(spec.task), spec.model
     t, stored = task.tokens(length), -(-prompts // BLOCK) * BLOCK
     outputs = 3 * FLOAT * t * task.outputs  # a piece, all pieces, and what views make of them
-    one = FLOAT * t * (5 * model.heads * t + 12 * model.width)
+    rows = ROWS if not whole and t >= LONG and _by_blocks(spec, t) else t
+    one = FLOAT * t * (5 * model.heads * rows + 12 * model.width)
     held = 2 * FLOAT * parameters(spec, task)
     kept = stored * (2 * _drawn(task, t) + (outputs if whole else 3 * FLOAT * t))
     return held + kept + max(MEMORY, float(one + outputs)) + t * t
 
 
+def _by_blocks(spec: RunSpec, t: int) -> bool:
+    """True if the normalizer is computed by blocks of rows, and no position code adds a whole matrix to its scores."""
+    model = spec.model
+    site = {"heads": model.heads, "head_dim": model.width // model.heads, "train_tokens": t}
+    rule = normalizers.build(spec.attn, **site)
+    return rule.fits_blocks(causal=model.mask == "causal") and not _code(spec, t).adds_to_scores
+
+
+def _code(spec: RunSpec, t: int) -> positions.Positions:
+    with torch.device("meta"):  # a table of any size takes no memory there
+        return positions.build(spec.model.positions, spec.model.width, spec.model.width // spec.model.heads, t)
+
+
 def parameters(spec: RunSpec, task: Task) -> int:
     """Return the parameters of a model, those of its normalizers apart: they are few."""
     model, d = spec.model, spec.model.width
-    head_dim = d // model.heads
-    with torch.device("meta"):  # a table of any size takes no memory there
-        code = positions.build(model.positions, d, head_dim, task.tokens(spec.train.longest))
+    code = _code(spec, task.tokens(spec.train.longest))
     norm, last = 2 * d * model.norm, {"layer": 2 * d, "rms": d, "none": 0}[model.norm_before_read_out]
     block = (4 * d * d + 4 * d + norm) * model.attention + (8 * d * d + 5 * d + norm) * model.mlp
     ends = (task.vocabulary or task.width + 1) * d + (d + 1) * task.outputs + last + 2 * d * model.norm_in
@@ -152,9 +167,12 @@ def check_training(spec: RunSpec, device: torch.device, together: int = 1) -> No
     _in_time("the training", size.train_seconds, f"{spec.train.steps:,} steps")
 
 
-def check_test(spec: RunSpec, device: torch.device, together: int = 1) -> None:
-    """Raise ``BadValue`` where ``together`` tests do not fit into memory, or one takes over a year."""
-    size, test = size_of(spec, device.type), spec.test
+def check_test(spec: RunSpec, device: torch.device, together: int = 1, swap: str = "") -> None:
+    """Raise ``BadValue`` where ``together`` tests do not fit into memory, or one takes over a year.
+
+    ``swap`` is the normalizer that the model is tested with, where that is another one.
+    """
+    size, test = size_of(msgspec.structs.replace(spec, attn=swap or spec.attn), device.type), spec.test
     what = f"{test.prompts:,} prompts of {test.lengths[-1]:,} examples"
     _fits("the test", together * size.test, what, room(torch.device("cpu")))
     _in_time("the test", size.test_seconds, f"{what} in {len(test.shifts()) * len(test.lengths):,} cells")

@@ -55,6 +55,11 @@ class FromQueries(Wrapper):
         return self.rule.output(o, **extra(self.rule, None, _tokens(q)))
 
 
+def with_tokens(rule: Normalizer, q: Tensor) -> tuple[Normalizer, Tensor | None]:
+    """A normalizer as the checks ask it, taken apart: itself, and the tokens that it is to read."""
+    return (rule.rule, _tokens(q)) if isinstance(rule, FromQueries) else (rule, None)
+
+
 def _tokens(q: Tensor) -> Tensor:
     return q.transpose(1, 2).flatten(2)
 

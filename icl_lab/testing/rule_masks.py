@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from icl_lab.base.errors import LabError
-from icl_lab.normalizers.base import causal
+from icl_lab.normalizers.base import by_blocks, causal, extra, is_causal
 from icl_lab.testing.base import close, hold
-from icl_lab.testing.rule_inputs import HEADS, qkv, stirred
+from icl_lab.testing.rule_inputs import HEADS, masks, qkv, stirred, with_tokens
 
 LATE, FREE = 3, 2  # queries with cached keys, and places that the cache keeps free for keys to come
+ROWS = 3  # of a block, which do not divide the tokens
 
 
 def padded(t: int = 7) -> Tensor:
@@ -66,4 +67,20 @@ def padding_changes_nothing(choice: str) -> None:
         close(rule.attend(q_7, k_7, v_7, visible)[:, :, at], alone[1], f"padding {where} a prompt changes attend.")
 
 
-MASKS = (each_prompt_may_have_a_mask, padding_changes_nothing, a_cache_of_keys_changes_nothing)
+def blocks_of_rows_are_the_whole_where_declared(choice: str) -> None:
+    """If ``row_wise`` is declared, queries asked in blocks get the rows of the whole, up to rounding."""
+    stirred_rule, (q, k, v) = stirred(choice), qkv()
+    rule, x = with_tokens(stirred_rule, q)
+    for name, visible in {**masks(), "a mask for each prompt": padded()}.items():
+        if rule.fits_blocks(causal=is_causal(visible)):
+            whole = rule.weights(q, k, visible, **extra(rule, None, x)) @ v
+            blocks = by_blocks(rule, ROWS, q, k, v, visible, None, x)
+            close(blocks, whole, f"row_wise is declared, and blocks of rows are not the whole (with {name}).")
+
+
+MASKS = (
+    each_prompt_may_have_a_mask,
+    padding_changes_nothing,
+    a_cache_of_keys_changes_nothing,
+    blocks_of_rows_are_the_whole_where_declared,
+)

@@ -14,13 +14,14 @@ from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
 import benchmarks as bench
-from benchmarks import memory, quality, rows, runs, training
+from benchmarks import blocks, memory, quality, rows, runs, training
 from benchmarks.__main__ import bench as command
 from benchmarks.rows import Bench, Measurement
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
+from icl_lab.normalizers import base
 from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.runs.presets import PRESETS
@@ -419,6 +420,20 @@ def test_memory_is_a_ratio_and_a_power(monkeypatch, quick):
     rows = list(memory.memory(quick[0]))
     assert [row.ratio for row in rows if "memory" in row.unit] == pytest.approx([1.28, 2.56, 5.12, 1.0])
     assert len(asked) == 6
+
+
+def test_blocks_are_measured_against_an_equal_output(monkeypatch, quick):
+    for module, name, value in (
+        *((base, "BLOCK", 8), (base, "LONG", 32)),
+        *((blocks, "RULES", ("entmax",)), (blocks, "SHAPES", ((2, 36),)), (blocks, "LONGEST", 40)),
+    ):
+        monkeypatch.setattr(module, name, value)
+    for backward in (False, True):
+        job = blocks.work("entmax", 2, 36, CPU, backward=backward)
+        torch.testing.assert_close(job(), blocks.whole_matrix(job)())
+    found = list(blocks.blocks(quick[0]))
+    assert [row.unit for row in found] == ["x as fast", "x less memory", "x as fast", "MiB"]
+    assert found[1].ratio > 2  # of 36 rows 8 are held
 
 
 def test_the_keys_of_a_causal_row_need_no_matrix():

@@ -103,13 +103,22 @@ CELL = {
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("task", CELL)
-def test_the_estimate_of_a_test_is_near_and_not_below(task, monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "attn", "length"),
+    [
+        *((task, "ssa", 100) for task in CELL),
+        ("recall", "ssa", 1024),
+        ("needle", "ssa", 1024),
+        ("needle", "sima", 1024),
+    ],
+)
+def test_the_estimate_of_a_test_is_near_and_not_below(task, attn, length, monkeypatch):
     monkeypatch.setattr(estimate, "MEMORY", 2**23)
     monkeypatch.setattr(measuring, "MEMORY", 2**23)
-    spec = resolve(task, "ssa", "smoke", ["test.prompts=160", "test.axes.length=100", *CELL[task]])
+    axes = [f"test.axes.length={length}", *CELL.get(task, [])]
+    spec = resolve(task, attn, "smoke", ["test.prompts=64", "model.positions=none", *axes])
     built, model = tasks.build(task), model_of(spec).eval()
-    subjects = {"ssa": subject(model, built, CPU)}
+    subjects = {attn: subject(model, built, CPU)}
     subjects |= {name: Subject(predict) for name, predict in built.references().items()}
     assert 0.8 < estimate.size_of(spec).test / peak(lambda: measuring.measure(subjects, built, spec.test)) < 8
 
@@ -121,6 +130,17 @@ def test_every_preset_fits_a_usual_machine(preset, task, monkeypatch):
     spec = resolve(task, "softmax", preset)
     estimate.check_training(spec, CPU)
     estimate.check_test(spec, CPU)
+
+
+def test_long_prompts_fit_where_there_are_blocks(monkeypatch):
+    monkeypatch.setattr(estimate, "room", lambda device: 16e9)
+    long = ["test.prompts=64", "test.axes.length=16384", "model.positions=none"]
+    estimate.check_test(resolve("needle", "ssa", "nano", long), CPU)
+    for attn, settings in (("sima", []), ("ssa", ["model.positions=alibi"]), ("selective", [])):
+        with pytest.raises(BadValue, match="the test would need about"):
+            estimate.check_test(resolve("needle", attn, "nano", [*long, *settings]), CPU)
+    with pytest.raises(BadValue, match="the test would need about"):  # what is tested is what was swapped in
+        estimate.check_test(resolve("needle", "ssa", "nano", long), CPU, swap="sima")
 
 
 def test_the_line_holds_the_numbers_and_the_bound(monkeypatch):
