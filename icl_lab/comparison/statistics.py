@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtr, stdtrit
+from scipy.stats import trim_mean
 
 from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array, finite, listed
@@ -310,9 +311,7 @@ def interquartile_mean(values: ArrayLike) -> float:
 
     Source: Agarwal et al. 2021, arXiv 2108.13264
     """
-    x = np.sort(finite("values", values))
-    cut = len(x) // 4
-    return float(x[cut : len(x) - cut].mean())
+    return float(trim_mean(finite("values", values), 0.25))
 
 
 def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float) -> float:

@@ -14,7 +14,7 @@ from icl_lab.comparison.verdict import State
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
-PRINTABLE = set("†°—−±×≥≤→σ")  # beside ASCII: those that inputenc or ``tables.LATEX`` know
+PRINTABLE = set("†‡°—−±×≥≤→σ")  # beside ASCII: those that inputenc or ``tables.LATEX`` know
 
 
 @pytest.fixture(scope="module")

@@ -237,7 +237,7 @@ def sides_correlation(findings, models):
     total, weights = 0.0, 0
     for each in findings:
         one = len({spec.partition("->")[0] for spec in each.specs}) == 1
-        if not each.pairing or len(each.seeds) < ledger.FIRST or one != (models == "one model"):
+        if each.right_seeds or not each.pairing or len(each.seeds) < ledger.FIRST or one != (models == "one model"):
             continue
         left, right = (np.log(side) if each.ratio else np.asarray(side) for side in (each.left, each.right))
         if np.isfinite([*left, *right]).all() and left.std() > 0 and right.std() > 0:

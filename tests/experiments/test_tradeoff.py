@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 import tradeoff
+from tradeoff import Scale, pairs
 
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import paired
-from icl_lab.figures.scatter import Scale, pairs
 from icl_lab.runs import study_folder
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.study_folder import StudyRecord
