@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtr, stdtrit
-from scipy.stats import trim_mean
 
 from icl_lab.base.registry import require
 from icl_lab.comparison.given import Array, finite, listed
@@ -311,7 +311,7 @@ def interquartile_mean(values: ArrayLike) -> float:
 
     Source: Agarwal et al. 2021, arXiv 2108.13264
     """
-    return float(trim_mean(finite("values", values), 0.25))
+    return float(scipy.stats.trim_mean(finite("values", values), 0.25))
 
 
 def mean_height(where: ArrayLike, values: ArrayLike, low: float, high: float) -> float:
