@@ -66,8 +66,7 @@ def needed(sides: Sides, claim: Claim) -> list[RunSpec]:
 
     Of specifications that differ in nothing but their test it is one that has runs, where there is any.
     """
-    analysis = sides.experiment.question()
-    if analysis is not None and not analysis.trains:
+    if not sides.trains:
         return []
     specs = [sides.specs[name] for name in sides.variants_for([claim])]
     known_last = sorted(specs, key=lambda spec: bool(sides.store.seeds(spec)))

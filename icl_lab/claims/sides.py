@@ -78,7 +78,6 @@ class Sides:
         self.task = tasks.build(experiment.task)
         self._variants = {variant.name: variant for variant in experiment.variants}
         self._tests: dict[tuple[str, int, str], tuple[Grid, Errors | None]] = {}
-        self._homes: dict[tuple[str, int], Mapping[str, float]] = {}
         self._seeds: dict[tuple[str, str], set[int]] = {}
         self._values: dict[tuple[object, ...], Value] = {}
         self._trainings: dict[tuple[str, int], Training] = {}
@@ -146,14 +145,10 @@ class Sides:
     def errors_in_training_conditions(self, of: str, seed: int) -> Mapping[str, float]:
         """Return the errors of a model there, and of the references; empty without a grid that has these cells."""
         run = self.trained(of, seed)
-        key = (run.spec.hash, seed)
-        if key not in self._homes:
-            self._homes[key] = {}
-            if run.finished and not summary.left_out(
-                grid := self._measured(run.spec, seed, "")[0], self.task, run.spec
-            ):
-                self._homes[key] = summary.errors_in_distribution([grid], self.task, run.spec)
-        return self._homes[key]
+        grid = self._measured(run.spec, seed, "")[0] if run.finished else None
+        if grid is None or summary.left_out(grid, self.task, run.spec):
+            return {}
+        return summary.errors_in_distribution([grid], self.task, run.spec)
 
     def why_not_known(self, of: str, seeds: Iterable[int]) -> str:
         """Say why it is not known whether a model learned its task: not tested, or not in training conditions."""
