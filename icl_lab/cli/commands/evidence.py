@@ -200,7 +200,7 @@ def _archive() -> Archive:
 
 
 def _own_archive() -> Archive:
-    """The archive that takes runs in: what was fetched stays as it came."""
+    """The archive that takes runs in: a fetched one stays as it came."""
     archive = Archive.find()
     return Archive(PLACE) if archive is None or archive.root == fetched() else archive
 
