@@ -1,12 +1,18 @@
-"""What a build writes down: the commit that it was made from, and the evidence of its release (docs/release.py)."""
+"""What a build writes down: its commit, the evidence of its release (docs/release.py), and README for an index.
+
+An index shows neither this repository's pictures nor its pages, and has no ``make``.
+"""
 
 import os
+import re
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 COMMIT, EVIDENCE = "icl_lab/commit.txt", "icl_lab/evidence.txt"
 
@@ -30,6 +36,37 @@ class Commit(BuildHookInterface):  # type: ignore[type-arg]
         """Removes what was only there to be packed."""
         if hasattr(self, "_folder"):
             self._folder.cleanup()
+
+
+class Readme(MetadataHookInterface):
+    """README without what is dead on an index."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Adds the text."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": indexed(text)}
+
+
+def indexed(text: str) -> str:
+    """README with commands of ``icl-lab`` for those of ``make``, without pictures, comments, the tree and its pages."""
+    for dead in (
+        r"<picture>.*?</picture>\n\n.*?\n\n",  # with its caption
+        r"\n? *<!--.*?-->",
+        r"## The tree\n.*(?=`CITATION)",
+        r"The first command installs [^)]*\)\. ",
+    ):
+        text = re.sub(dead, "", text, flags=re.DOTALL)
+    text = re.sub(r"\[((?:[^][]|\[[^][]*\])*)\]\((?!https?://)[^)\s]+\)", r"\1", text)
+    return re.sub(r"\bmake (?!test|bench)([a-z-]+)((?: [A-Z]+=(?:\"[^\"]*\"|[^\s`\",;)]+))*)", _typed, text)
+
+
+def _typed(make: re.Match[str]) -> str:
+    """A command of make as one of the program: variables are options, ARGS further words, NAME an experiment."""
+    words = ["icl-lab", make[1]]
+    for given in shlex.split(make[2]):
+        name, _, value = given.partition("=")
+        words += shlex.split(value) if name == "ARGS" else [value] if name == "NAME" else [f"--{name.lower()}", value]
+    return shlex.join(words)
 
 
 def _commit(root: Path) -> str:

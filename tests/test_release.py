@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import importlib.resources
+import importlib.util
 import json
 import os
 import re
@@ -77,6 +78,55 @@ def test_what_is_required_is_what_is_imported():
     # Brought by a requirement, or taken as a user's own where it is there.
     brought = {"ipython", "markupsafe", "tokenizers", "huggingface-hub"}
     assert used - core - extra <= brought | {"wandb", "polars", "peft"}
+
+
+def test_an_index_is_told_who_and_for_what():
+    assert PROJECT["authors"] == CITATION["authors"]
+    versions = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
+    assert f">={versions[0]}" == PROJECT["requires-python"]
+    classifiers = pytest.importorskip("trove_classifiers", reason="no list of classifiers").classifiers
+    assert set(PROJECT["classifiers"]) <= classifiers
+
+
+@pytest.fixture(scope="module")
+def hatch_build():
+    pytest.importorskip("hatchling.build", reason="no hatchling to build with")
+    found = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_an_index_gets_commands_that_an_installed_copy_has(hatch_build):
+    text = """# A <!-- note -->
+The first command installs (make). See [a page](docs/a.md), [[1]](docs/b.md#c) and [a paper](https://arxiv.org/abs/1).
+<picture>
+  <img src="a.png">
+</picture>
+
+A caption.
+
+  <!-- a line -->
+`make sweep TASK=linear ATTN="ssa softmax" ARGS="--all 1,-2"`, then `make claims`; `make experiment NAME=x SEEDS=3`.
+"""
+    assert (
+        hatch_build.indexed(text)
+        == """# A
+See a page, [1] and [a paper](https://arxiv.org/abs/1).
+`icl-lab sweep --task linear --attn 'ssa softmax' --all 1,-2`, then `icl-lab claims`; `icl-lab experiment x --seeds 3`.
+"""
+    )
+
+
+def test_nothing_in_readme_of_an_index_is_dead(hatch_build):
+    from icl_lab.cli.main import cli
+
+    text = hatch_build.indexed((ROOT / "README.md").read_text())
+    assert re.findall(r"\]\((?!https://)|<picture|<!--|\bmake [a-z-]+", text) == []
+    named = set(re.findall(r"icl-lab ([a-z][a-z-]+)", text))
+    assert {"sweep", "compare", "claims", "evidence"} <= named <= set(cli.commands)
+    assert "class Square(WarpedScore)" in text
 
 
 def test_the_changelog_has_the_version():
