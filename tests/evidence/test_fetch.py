@@ -156,7 +156,7 @@ def test_a_checksum_is_given_or_built_in_or_beside_the_file(archive, installed, 
     assert (code, "holds no SHA-256" in err) == (1, True)
     beside.unlink()
     code, _, err = run(*fetch)
-    assert (code, f"there is no {beside}" in err) == (2, True)
+    assert (code, f"{beside} cannot be read: No such file or directory, nor is there a --sha256." in err) == (1, True)
     monkeypatch.setattr(release, "BUILT", tmp_path / "evidence.txt")
     release.BUILT.write_text(f"{'1' * 64}  {archive.name}\n")
     code, _, err = run(*fetch)

@@ -1,15 +1,12 @@
 """The repository's finished runs in their compact form: list, check, fetch, write out, take in."""
 
-import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 
 from icl_lab.base.errors import BadValue, RunFailed, UnknownName
-from icl_lab.base.files import present, write
+from icl_lab.base.files import write
 from icl_lab.base.registry import filename
 from icl_lab.claims.experiment import place as experiments_folder
 from icl_lab.claims.sides import claimed
@@ -159,34 +156,6 @@ def _name(place: Path, results: Path) -> Path:
     """The path of a study in results; a user's own of a checkout have there the names of the repository's."""
     inside = place.relative_to(results)
     return inside.relative_to(OWN) if inside.parts[:1] == (OWN,) else inside
-
-
-@evidence.command()
-@click.option("--to", "root", default="results/pages", show_default=True, type=Folder())
-@click.option("--only", default="", help="A word of the studies' names, e.g. needle.")
-def pages(root: Path, only: str) -> None:
-    """Draw the repository's studies again, with the pages that git does not keep: report.html, attention.html."""
-    studies = _archive().root.parent
-    made = {path.parent.relative_to(studies): _made_by(path) for path in sorted(studies.rglob("table.md"))}
-    chosen = {name: words for name, words in made.items() if only in str(name) and _paged(studies / name, words)}
-    for number, (name, words) in enumerate(chosen.items(), 1):
-        out(f"{number} of {len(chosen)}: {name}")
-        command = [sys.executable, "-m", "icl_lab", *words, "--results", str(root)]
-        left = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        if left.returncode:
-            raise RunFailed(f"icl-lab {shlex.join(words)} ended with exit code {left.returncode}.")
-    out(f"wrote {len(chosen)} studies to {root}")
-
-
-def _made_by(path: Path) -> list[str]:
-    """Return the words of the command that a study's table names as the one that made it; none without one."""
-    found = re.search(r"^Made by (`+) ?icl-lab (.+?) ?\1", path.read_text(), re.MULTILINE)
-    return shlex.split(found[2]) if found else []
-
-
-def _paged(study: Path, words: list[str]) -> bool:
-    """True if a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
-    return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)
 
 
 def _archive() -> Archive:

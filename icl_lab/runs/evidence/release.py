@@ -60,22 +60,17 @@ def fetch(file: Path | None = None, checksum: str = "") -> Path:
 
 def _line(path: Path) -> tuple[str, str]:
     """Checksum and name, or address, in a line of ``sha256sum``."""
-    try:
-        found = LINE.fullmatch(foreign.read(path, 10_000).decode())
-    except FileNotFoundError:
-        raise BadValue(f"there is no {path}: put it there, or give --sha256.") from None
-    except (OSError, ValueError) as error:
-        raise RunFailed(f"{path} cannot be read: {first_line(error)}.") from None
+    found = LINE.fullmatch(_read(path, ", nor is there a --sha256").decode(errors="replace"))
     if found is None:
         raise RunFailed(f"{path} holds no SHA-256 as sha256sum writes it.")
     return found[1], found[2]
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, instead: str = "") -> bytes:
     try:
         return foreign.read(file, MOST)
     except OSError as error:
-        raise RunFailed(f"{file} cannot be read: {error.strerror or error}.") from None
+        raise RunFailed(f"{file} cannot be read: {error.strerror or error}{instead}.") from None
 
 
 def _download(address: str) -> bytes:
