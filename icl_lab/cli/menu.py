@@ -62,7 +62,7 @@ def keys(path: str, name: str) -> list[str]:
     for node in _parsed(ROOT / path):
         match node:
             case ast.Assign(targets=[ast.Name(id=found)], value=ast.Dict(keys=literals)) if found == name:
-                return [key.value for key in literals if isinstance(key, ast.Constant)]
+                return [str(key.value) for key in literals if isinstance(key, ast.Constant)]
     raise ValueError(f"{path} has no dictionary {name}")
 
 
