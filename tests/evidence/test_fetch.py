@@ -163,7 +163,7 @@ def test_a_checksum_is_given_or_built_in_or_beside_the_file(archive, installed, 
     assert (code, f"not {'1' * 64}" in err) == (1, True)
     assert not (installed / VERSION).exists()
     assert run(*fetch, "--sha256", right)[0] == 0
-    assert [run("evidence", "fetch", "--from", str(place))[0] for place in (tmp_path, tmp_path / "none")] == [1, 1]
+    assert [run("evidence", "fetch", "--from", str(place))[0] for place in (tmp_path, tmp_path / "none")] == [1, 2]
 
 
 def test_a_data_folder_that_cannot_be_written_is_said(archive, installed, run):

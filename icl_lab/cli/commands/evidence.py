@@ -49,7 +49,9 @@ def verify() -> None:
 
 
 @evidence.command()
-@click.option("--from", "file", type=click.Path(path_type=Path), help="Archive of a release, beside FILE.sha256.")
+@click.option(
+    "--from", "file", type=click.Path(path_type=Path, exists=True), help="Archive of a release, beside FILE.sha256."
+)
 @click.option("--sha256", "checksum", default="", help="Its checksum.  [default: of this release, or FILE.sha256]")
 def fetch(file: Path | None, checksum: str) -> None:
     """Unpack the evidence of this release into your data folder, where an installed copy reads it."""
