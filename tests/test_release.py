@@ -461,3 +461,28 @@ def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
     assert run.parent.name == f"smoke-{told[0]}"
     assert Path(told[1]).is_relative_to(installed[0])
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_an_installed_package_reads_what_it_fetched(installed, tmp_path, monkeypatch):
+    """README's comparison and a claim, without a training: as the repository's own record has them."""
+    from docs import release
+    from icl_lab.claims import ledger
+    from icl_lab.runs.evidence.archive import Archive
+    from icl_lab.runs.store import Store
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "here").mkdir()
+    archive = tmp_path / release.NAME
+    archive.write_bytes(release.packed(ROOT))
+    fetch = ["evidence", "fetch", "--from", str(archive), "--sha256", release.sha256(archive.read_bytes())]
+    compare = ["compare", "--task", "linear", "--attn", "softmax ssa", "--seeds", "3", "--dry-run"]
+    out = typed(installed, tmp_path / "here", fetch, ["claims", "ssa-table1", "--all"], compare)
+    record = ledger.stored(Store(ROOT / "results", Archive(ROOT / "results" / "evidence")))
+    (known,) = (
+        each for each in record["ssa-table1", "lite2"] if each.claim == "SSA errs less than softmax far from training"
+    )
+    assert known.interval in out
+    assert out.count("\ndone  results/runs/linear/") == 6
+    assert list((tmp_path / "here").iterdir()) == []
