@@ -6,7 +6,6 @@ import lzma
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
@@ -161,13 +160,8 @@ def read(path: Path) -> list[pd.DataFrame]:
 
 def of_markdown(text: str) -> list[pd.DataFrame]:
     """Return every table of a text, its cells as they stand there."""
-    lines, found = text.splitlines(), list[pd.DataFrame]()
-    while lines:
-        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
-        if len(rows) > 1 and set(rows[1]) <= set("|-: "):
-            found.append(pd.DataFrame([md.cells(row) for row in rows[2:]], columns=md.cells(rows[0])))
-        lines = lines[len(rows) or 1 :]
-    return found
+    tables = (each for each in md.blocks(text) if isinstance(each, list))
+    return [pd.DataFrame(rows, columns=head) for head, *rows in tables]
 
 
 def _texts(frame: pd.DataFrame) -> list[list[str]]:
