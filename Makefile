@@ -8,7 +8,7 @@ space := $(subst ,, )
 BOOTSTRAP   ?= python3
 # Beside what a sweep needs: what tests need, and what commands about language models do.
 EXTRAS      ?= $(subst $(space),$(comma),$(strip \
-  $(if $(filter test test-all test-fast check,$(MAKECMDGOALS)),dev) \
+  $(if $(filter test test-all test-fast check release,$(MAKECMDGOALS)),dev) \
   $(if $(filter lm export-hf bench,$(MAKECMDGOALS)),hf)))
 CONSTRAINTS ?= constraints.txt
 override READY :=
@@ -35,7 +35,7 @@ OPTIONS = $(call option,PRESET,--preset) $(call option,SEEDS,--seeds) $(call opt
   $(call option,RESULTS,--results) $(call option,DEVICE,--device) $(call option,JOBS,--jobs) $(if $(filter ARGS,$(GIVEN)),$$ARGS)
 LAB = @set -f; $(PYTHON) -m icl_lab
 
-override OWN := help bench test test-all test-fast test-lowest check lock docs docs-html notebooks execute
+override OWN := help bench test test-all test-fast test-lowest check lock docs docs-html notebooks execute release
 # Tests at once: as many as cores, and one more for those that wait.
 override AT_ONCE := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN || echo 2) + 1 ))) --maxprocesses 5 --dist worksteal
 # Every other target is a command of the program, which says so where it has none of that name.
@@ -100,6 +100,9 @@ notebooks: ## execute the notebooks of docs/ and keep their outputs in them
 	@$(MAKE) --no-print-directory EXTRAS=dev,notebook execute
 execute: $(READY)
 	@$(PYTHON) docs/tutorials/execute.py
+# What is published, nothing is: --address says where the files will lie.
+release: $(READY) ## write evidence, source distribution and wheel, with checksums, into dist/ (ARGS="--address https://..")
+	@printf '%s\n' "-m docs.release $${ARGS-}" | xargs $(PYTHON)
 # The documentation needs packages that nothing else needs: they are installed beside the usual ones when it is first built.
 docs: ## write the tables of README and docs, and build docs/ into docs/_build/, to be read from disk, with search
 	@$(MAKE) --no-print-directory EXTRAS=dev,docs docs-html

@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 
 project = "icl_lab"
-extensions = ["myst_nb"]  # brings myst_parser
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]  # the first brings myst_parser
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 nb_execution_mode = "off"  # their outputs are in them: make notebooks
 nb_render_markdown_format = "myst"
 myst_enable_extensions: list[str] = []  # no mathematics in pages: what would draw it is fetched
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
-exclude_patterns = ["_build", "notebook"]  # where `make docs` writes
+exclude_patterns = ["_build", "jupyter_execute", "notebook"]  # where `make docs` writes
 myst_heading_anchors = 3  # so that links to headings work as they do on a code host
 highlight_language = "bash"  # of blocks that name none: commands
 html_theme = "furo"

@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import importlib.resources
+import importlib.util
 import json
 import os
 import re
@@ -77,6 +78,55 @@ def test_what_is_required_is_what_is_imported():
     # Brought by a requirement, or taken as a user's own where it is there.
     brought = {"ipython", "markupsafe", "tokenizers", "huggingface-hub"}
     assert used - core - extra <= brought | {"wandb", "polars", "peft"}
+
+
+def test_an_index_is_told_who_and_for_what():
+    assert PROJECT["authors"] == CITATION["authors"]
+    versions = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
+    assert f">={versions[0]}" == PROJECT["requires-python"]
+    classifiers = pytest.importorskip("trove_classifiers", reason="no list of classifiers").classifiers
+    assert set(PROJECT["classifiers"]) <= classifiers
+
+
+@pytest.fixture(scope="module")
+def hatch_build():
+    pytest.importorskip("hatchling.build", reason="no hatchling to build with")
+    found = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_an_index_gets_commands_that_an_installed_copy_has(hatch_build):
+    text = """# A <!-- note -->
+The first command installs (make). See [a page](docs/a.md), [[1]](docs/b.md#c) and [a paper](https://arxiv.org/abs/1).
+<picture>
+  <img src="a.png">
+</picture>
+
+A caption.
+
+  <!-- a line -->
+`make sweep TASK=linear ATTN="ssa softmax" ARGS="--all 1,-2"`, then `make claims`; `make experiment NAME=x SEEDS=3`.
+"""
+    assert (
+        hatch_build.indexed(text)
+        == """# A
+See a page, [1] and [a paper](https://arxiv.org/abs/1).
+`icl-lab sweep --task linear --attn 'ssa softmax' --all 1,-2`, then `icl-lab claims`; `icl-lab experiment x --seeds 3`.
+"""
+    )
+
+
+def test_nothing_in_readme_of_an_index_is_dead(hatch_build):
+    from icl_lab.cli.main import cli
+
+    text = hatch_build.indexed((ROOT / "README.md").read_text())
+    assert re.findall(r"\]\((?!https://)|<picture|<!--|\bmake [a-z-]+", text) == []
+    named = set(re.findall(r"icl-lab ([a-z][a-z-]+)", text))
+    assert {"sweep", "compare", "claims", "evidence"} <= named <= set(cli.commands)
+    assert "class Square(WarpedScore)" in text
 
 
 def test_the_changelog_has_the_version():
@@ -230,7 +280,7 @@ REGISTRIES = [normalizers.registry, normalizers.wrappers, tasks.registry]
 @pytest.mark.parametrize("name", [name for registry in REGISTRIES for name in registry.names()])
 def test_every_arxiv_number_of_a_source_is_cited(name):
     source = next(entry.paper for registry in REGISTRIES for entry in registry.entries() if entry.name == name)
-    found = citations.of(REGISTRIES, [name])
+    found = citations.of([source])
     assert [paper.arxiv for paper in found] == list(dict.fromkeys(re.findall(r"arXiv (\d{4}\.\d{5})", source)))
     for paper in found:
         assert paper.words
@@ -356,7 +406,7 @@ def test_a_wheel_of_an_sdist_knows_commit_and_experiments(installed, tmp_path):
     assert told == f"icl-lab, version {icl_lab.__version__}, commit {commit}\n"
     listed = command(installed, tmp_path, "-m", "icl_lab", "list", "experiments")
     names = {path.stem for path in (ROOT / "experiments").glob("*.toml")}
-    assert {name for name in listed.splitlines() if name and not name.startswith(" ")} == names
+    assert {line.partition(":")[0] for line in listed.splitlines()[:-1]} == names
     assert not (unpacked / "results").exists()
     assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "tests", "docs"} <= {path.name for path in unpacked.iterdir()}
     # Extras are told from the metadata of what is installed.
@@ -412,3 +462,28 @@ def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
     assert run.parent.name == f"smoke-{told[0]}"
     assert Path(told[1]).is_relative_to(installed[0])
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_an_installed_package_reads_what_it_fetched(installed, tmp_path, monkeypatch):
+    """README's comparison and a claim, without a training: as the repository's own record has them."""
+    from docs import release
+    from icl_lab.claims import ledger
+    from icl_lab.runs.evidence.archive import Archive
+    from icl_lab.runs.store import Store
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "here").mkdir()
+    archive = tmp_path / release.NAME
+    archive.write_bytes(release.packed(ROOT))
+    fetch = ["evidence", "fetch", "--from", str(archive), "--sha256", release.sha256(archive.read_bytes())]
+    compare = ["compare", "--task", "linear", "--attn", "softmax ssa", "--seeds", "3", "--dry-run"]
+    out = typed(installed, tmp_path / "here", fetch, ["claims", "ssa-table1", "--all"], compare)
+    record = ledger.stored(Store(ROOT / "results", Archive(ROOT / "results" / "evidence")))
+    (known,) = (
+        each for each in record["ssa-table1", "lite2"] if each.claim == "SSA errs less than softmax far from training"
+    )
+    assert known.interval in out
+    assert out.count("\ndone  results/runs/linear/") == 6
+    assert list((tmp_path / "here").iterdir()) == []

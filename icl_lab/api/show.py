@@ -82,18 +82,14 @@ def picture(figure: Figure, alt: str) -> str:
 
 def of_markdown(text: str) -> str:
     """Return paragraphs, headings and tables of Markdown as HTML; everything in them is text."""
-    made, rows = list[str](), list[list[str]]()
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("| ") and line.endswith(" |"):
-            rows.append(md.cells(line))
-            continue
-        if rows:
-            made.append(table(rows[0], rows[2:]))
-            rows = []
-        if line.startswith("#"):
-            made.append(f'<p style="margin:.6em 0 .2em"><b>{html.escape(line.lstrip("# "))}</b></p>')
-        elif line.strip():
-            made.append(paragraph(line))
+    made = list[str]()
+    for each in md.blocks(text):
+        if isinstance(each, list):
+            made.append(table(each[0], each[1:]))
+        elif each.startswith("#"):
+            made.append(f'<p style="margin:.6em 0 .2em"><b>{html.escape(each.lstrip("# "))}</b></p>')
+        elif each.strip():
+            made.append(paragraph(each))
     return "".join(made)
 
 

@@ -118,8 +118,17 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def data_folder() -> Path:
+    """Folder of the user's data of this package: in ``XDG_DATA_HOME``, ``LOCALAPPDATA`` or ``~/.local/share``."""
+    named = (os.environ.get(name, "") for name in ("XDG_DATA_HOME", "LOCALAPPDATA"))
+    usual = Path("~/.local/share").expanduser()
+    return next((Path(each) for each in named if Path(each).is_absolute()), usual) / "icl_lab"
+
+
 def checkout_hint(path: Path) -> str:
-    """Command that brings back a damaged file of the repository."""
+    """Command that brings back a damaged file of the repository, or of evidence that was fetched."""
+    if path.is_relative_to(data_folder()):
+        return "fetch it again: icl-lab evidence fetch"
     return f"take it from the repository again: git checkout {path}"
 
 

@@ -235,9 +235,9 @@ def frame_of(rows: Iterable[Row], columns: Sequence[str] | None = None) -> pd.Da
     return pd.DataFrame(list(rows), columns=None if columns is None else list(columns))
 
 
-def frame_html(frame: pd.DataFrame, most: int = 12) -> str:
+def frame_html(frame: pd.DataFrame) -> str:
     """Return the first rows of a table for a notebook, every text in it escaped."""
-    return str(frame.to_html(max_rows=most, index=False, escape=True, border=0))
+    return str(frame.to_html(max_rows=12, index=False, escape=True, border=0))
 
 
 def model_name(grid: Grid) -> str:

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 # Control characters, with which terminals are steered; marks that turn the direction of text; halves of a character.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -97,6 +98,18 @@ def cells(line: str) -> list[str]:
     """Return the cells of a row; a stroke that is escaped belongs to its cell, and HTML is text again."""
     found = re.split(r"(?<!\\)\|", line.strip()[1:-1])
     return [cell.strip().replace("\\|", "|").replace("\\<", "<") for cell in found]
+
+
+def blocks(text: str) -> Iterator[str | list[list[str]]]:
+    """Yield the lines of a text, and each table as its rows of cells, without the rule below its head."""
+    lines = text.split("\n")
+    while lines:
+        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
+        if len(rows) > 1 and "-" in rows[1] and set(rows[1]) <= set("|-: "):
+            yield [cells(row) for row in (rows[0], *rows[2:])]
+        else:
+            yield from rows or lines[:1]
+        lines = lines[len(rows) or 1 :]
 
 
 def short(value: float) -> str:

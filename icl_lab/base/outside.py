@@ -97,6 +97,11 @@ def loaded() -> list[ImportedFrom]:
     return list(_loaded.values())
 
 
+def brings(group: str) -> bool:
+    """True if an import of this process, or an installed package, may add parts to a group; imports nothing."""
+    return bool(_loaded or importlib.metadata.entry_points(group=group))
+
+
 def installed(group: str) -> list[Broken]:
     """Import the entry points of a group, each once; return those that cannot be imported."""
     if group in _searched:

@@ -69,6 +69,11 @@ class Entry:
     formula: str
     paper: str
 
+    @classmethod
+    def of(cls, name: str, text: str) -> Self:
+        """Return the entry of a part with this docstring, its indentation removed."""
+        return cls(name, text.partition("\n")[0], _marked(text, "Formula"), _marked(text, "Paper"))
+
 
 class Registry:
     """The parts of one kind (``normalizer``, ``task``); those of this package are announced in a file of ``package``.
@@ -185,8 +190,7 @@ class Registry:
         for name in self.names():
             if self.source(name) and not outside:
                 continue
-            text = inspect.getdoc(self._parts[name]) or ""
-            yield Entry(name, text.partition("\n")[0], _marked(text, "Formula"), _marked(text, "Paper"))
+            yield Entry.of(name, inspect.getdoc(self._parts[name]) or "")
 
     def _import_built_in(self) -> None:
         # A new file is found by being there: no list of imports to forget. Once is enough: this is asked for each name.

@@ -6,13 +6,12 @@ import lzma
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
 
 from icl_lab.base import markdown as md
-from icl_lab.base.errors import BadValue, LabError, UnknownName
+from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.base.grid import EXACT
 
 KINDS = ("latex", "markdown", "csv", "parquet")
@@ -54,8 +53,8 @@ def encode(frame: pd.DataFrame, kind: str, caption: str = "", label: str = "") -
     """Return a table as a file: ``latex`` (booktabs, siunitx), ``markdown``, ``csv`` or ``parquet``.
 
     Cells that are bold or code in Markdown are so in LaTeX, and plain in CSV and Parquet, where columns of numbers are
-    numbers. With a ``caption`` or a ``label`` LaTeX's table is a float. Raises ``UnknownName`` on another kind,
-    ``BadValue`` on a caption of another one, and ``LabError`` where pyarrow is missing for Parquet.
+    numbers. With a ``caption`` or a ``label`` LaTeX's table is a float. Raises ``UnknownName`` on another kind, and
+    ``BadValue`` on a caption of another one.
     """
     if kind not in KINDS:
         raise UnknownName("kind of table", kind, KINDS)
@@ -124,18 +123,14 @@ def latex(frame: pd.DataFrame, caption: str = "", label: str = "", *, columns: s
 def typed(frame: pd.DataFrame, kind: str) -> bytes:
     """Return a table whose numbers are numbers as ``csv`` or ``parquet``.
 
-    Raises ``UnknownName`` on another kind, and ``LabError`` where pyarrow is missing for Parquet.
+    Raises ``UnknownName`` on another kind.
     """
     if kind == "csv":
         return str(frame.to_csv(index=False, lineterminator="\n")).encode()
     if kind != "parquet":
         raise UnknownName("kind of table", kind, ("csv", "parquet"))
     with io.BytesIO() as file:
-        try:
-            frame.to_parquet(file, index=False)
-        except ImportError:
-            reason = "Parquet needs pyarrow, which is not installed: pip install 'icl_lab[notebook]'"
-            raise LabError(reason) from None
+        frame.to_parquet(file, index=False)
         return file.getvalue()
 
 
@@ -165,13 +160,8 @@ def read(path: Path) -> list[pd.DataFrame]:
 
 def of_markdown(text: str) -> list[pd.DataFrame]:
     """Return every table of a text, its cells as they stand there."""
-    lines, found = text.splitlines(), list[pd.DataFrame]()
-    while lines:
-        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
-        if len(rows) > 1 and set(rows[1]) <= set("|-: "):
-            found.append(pd.DataFrame([md.cells(row) for row in rows[2:]], columns=md.cells(rows[0])))
-        lines = lines[len(rows) or 1 :]
-    return found
+    tables = (each for each in md.blocks(text) if isinstance(each, list))
+    return [pd.DataFrame(rows, columns=head) for head, *rows in tables]
 
 
 def _texts(frame: pd.DataFrame) -> list[list[str]]:

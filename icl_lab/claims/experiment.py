@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from icl_lab import tasks
-from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, LabError, UnknownName
 from icl_lab.base.registry import require
-from icl_lab.base.version import PACKAGE
 from icl_lab.claims import printed, registration
+from icl_lab.claims.files import decoded, path_of
+from icl_lab.claims.files import names as names
+from icl_lab.claims.files import place as place
 from icl_lab.claims.schema import PRINTED, Claim, Experiment, Quantity
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
@@ -23,20 +24,7 @@ from icl_lab.runs.store import Store
 if TYPE_CHECKING:
     from icl_lab.analyses.frame import AnyAnalysis
 
-# In a wheel they lie inside the package (see pyproject.toml), in the repository beside it.
-SHIPPED = [place / "experiments" for place in (PACKAGE, PACKAGE.parent)]
-BYTES = 1_000_000  # of a file
 MOST = 10_000  # cells of one quantity: whole test grids have some hundreds
-
-
-def place(folder: Path) -> Path:
-    """Return the folder of experiments: the one asked for, or, where it is not there, those that came with icl_lab.
-
-    In the repository that is ``experiments``; installed elsewhere the files lie inside the package.
-    """
-    if folder != Path("experiments") or folder.is_dir():
-        return folder
-    return next((place for place in SHIPPED if place.is_dir()), folder)
 
 
 def fitting(
@@ -102,27 +90,12 @@ def _without(made: Experiment, names: Collection[str]) -> Experiment:
     return msgspec.structs.replace(made, variants=remaining, claims=claims)
 
 
-def names(folder: Path) -> list[str]:
-    """Return the names of the experiments in a folder, sorted."""
-    return sorted(path.stem for path in folder.glob("*.toml"))
-
-
 def read(name: str, folder: Path) -> Experiment:
     """Read an experiment by its name in ``folder``, or by the path of a file, without a look at its parts.
 
     Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
     """
-    path = _path(name, folder)
-    try:
-        if not path.is_file():
-            raise UnknownName("experiment", name, names(folder))
-        require(path.stat().st_size <= BYTES, f"{path}: an experiment has at most {BYTES:,} bytes", path.stat().st_size)
-        data = foreign.read(path)
-        made = msgspec.toml.decode(foreign.shallow(data), type=Experiment)
-    except (msgspec.DecodeError, ValueError) as error:  # the latter: the encoding, or a number of thousands of digits
-        raise BadValue(f"{path}: {error}.") from None
-    except OSError as error:
-        raise BadValue(f"{path}: {error.strerror or error}.") from None
+    path, (made, data) = path_of(name, folder), decoded(name, folder, Experiment)
     times = registration.read(path.parent)
     if any(experiment == path.stem for experiment, _ in times):
         digests = zip(made.claims, registration.digests(msgspec.to_builtins(made)), strict=True)
@@ -131,16 +104,12 @@ def read(name: str, folder: Path) -> Experiment:
     return msgspec.structs.replace(made, name=path.stem, sha256=hashlib.sha256(data).hexdigest())
 
 
-def _path(name: str, folder: Path) -> Path:
-    return Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-
-
 def load(name: str, folder: Path) -> Experiment:
     """Read an experiment and check it: its analysis, the variants, axes and printed numbers that its claims name.
 
     Raises ``UnknownName`` with what exists, and ``BadValue`` with the field where a file is wrong.
     """
-    path, made = _path(name, folder), read(name, folder)
+    path, made = path_of(name, folder), read(name, folder)
     names_of = [variant.name for variant in made.variants]
     try:
         question = made.question()

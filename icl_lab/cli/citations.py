@@ -1,10 +1,8 @@
 """The papers of a normalizer or a task as BibTeX, from the sources that its docstring names."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-from icl_lab.base.registry import Registry
 
 ITSELF = """@misc{icl_lab,
   title = {icl_lab: a synthetic in-context-learning laboratory for attention normalizers},
@@ -50,11 +48,10 @@ def papers(text: str) -> Iterator[Citation]:
             yield Citation(words, found[1], found[2])
 
 
-def of(registries: list[Registry], names: list[str]) -> list[Citation]:
-    """Return the papers of parts by their names, each once."""
-    entries = {entry.name: entry for registry in registries for entry in registry.entries()}
+def of(sources: Iterable[str]) -> list[Citation]:
+    """Return the papers that the sources of parts name, each once."""
     found: dict[str, Citation] = {}
-    for name in names:
-        for paper in papers(entries[name].paper):
+    for source in sources:
+        for paper in papers(source):
             found.setdefault(paper.arxiv, paper)
     return list(found.values())

@@ -44,12 +44,26 @@ def commands() -> Iterator[Command]:
 
 def analyses() -> Iterator[Command]:
     """Yield the command of each analysis in the package."""
-    for module in pkgutil.iter_modules([str(ROOT / "analyses")]):
-        path = ROOT / "analyses" / module.name
+    return parts("analyses")
+
+
+def parts(folder: str, registry: str = "registry") -> Iterator[Command]:
+    """Yield the parts that a folder of the package adds to a registry, with their docstrings, in any order."""
+    for module in pkgutil.iter_modules([str(ROOT / folder)]):
+        path = ROOT / folder / module.name
         for node in _parsed(path / "__init__.py" if module.ispkg else path.with_suffix(".py")):
-            call = _decorated(node, "registry", ("add",))
+            call = _decorated(node, registry, ("add",))
             if call is not None and isinstance(node, ast.ClassDef):
                 yield Command(_text(call), ast.get_docstring(node) or "", module.name, node.name)
+
+
+def keys(path: str, name: str) -> list[str]:
+    """Return the keys of the dictionary of this name in a file of the package."""
+    for node in _parsed(ROOT / path):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Dict(keys=literals)) if found == name:
+                return [str(key.value) for key in literals if isinstance(key, ast.Constant)]
+    raise ValueError(f"{path} has no dictionary {name}")
 
 
 def grouped(about: Mapping[str, str]) -> dict[str, dict[str, str]]:

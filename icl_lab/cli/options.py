@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from icl_lab.cli.output import out
+from icl_lab.cli.terminal import hand_over
 from icl_lab.cli.values import Finite, Folder, RunsAtOnce, grid_of, seconds, several_rules, several_settings
 from icl_lab.execute.where import SEEDS, Where
 
@@ -85,8 +86,6 @@ def gathered(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**words: Any) -> None:
-        from icl_lab.cli.terminal import hand_over  # which imports torch
-
         hand_over(command, words)
 
     return call

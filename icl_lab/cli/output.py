@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from itertools import takewhile, zip_longest
+from itertools import zip_longest
 
 import click
 
@@ -47,20 +47,15 @@ def rendered(text: str, width: int, whole: str = "on a wider terminal", *, prose
     Where not all columns fit, those between both ends and the middle are left out and counted. Bold cells stay bold;
     no colour is used.
     """
-    lines, made = text.split("\n"), list[str]()
-    prose = prose or any(map(_is_rule, lines))
-    while lines:
-        rows = list(takewhile(lambda line: line.startswith("| ") and line.endswith(" |"), lines))
-        if len(rows) > 1 and _is_rule(rows[1]):
-            made += _columns([markdown.cells(line) for line in rows], width, whole)
+    blocks = list(markdown.blocks(text))
+    prose = prose or any(isinstance(each, list) for each in blocks)
+    made = list[str]()
+    for each in blocks:
+        if isinstance(each, list):
+            made += _columns(each, width, whole)
         else:
-            made += [part for line in rows or lines[:1] for part in (_sentence(line, width) if prose else [line])]
-        lines = lines[len(rows) or 1 :]
+            made += _sentence(each, width) if prose else [each]
     return "\n".join(made).replace(TIED, " ")
-
-
-def _is_rule(line: str) -> bool:
-    return line.startswith("| -") and set(line) <= set("|-: ")
 
 
 def _sentence(line: str, width: int) -> list[str]:
@@ -79,7 +74,7 @@ def _columns(rows: list[list[str]], width: int, whole: str) -> list[str]:
     from rich.table import Table
     from rich.text import Text
 
-    head, _, *body = rows
+    head, *body = rows
     columns = [[head, *cells] for head, *cells in zip_longest(head, *body, fillvalue="")]
     to_right = [any(cells) and all(map(_numeric, cells)) for _, *cells in columns]
     line = _line([name for name, *_ in columns])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,10 +13,12 @@ from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.cli.hints import typed
 from icl_lab.cli.output import out
 from icl_lab.cli.signals import catch_signals
-from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.progress import say
 from icl_lab.execute.reporter import Reporter
 from icl_lab.execute.where import Where
+
+if TYPE_CHECKING:
+    from icl_lab.execute.plan import RunPlan
 
 
 class Terminal(Reporter):
@@ -71,7 +73,9 @@ def _where(own: dict[str, Any]) -> Where:
         raise click.UsageError(str(error)) from None
 
 
-def _plan(words: dict[str, Any]) -> RunPlan:
+def _plan(words: dict[str, Any]) -> "RunPlan":
+    from icl_lab.execute.plan import RunPlan  # and torch
+
     draws, seeds, seed = words.pop("draws", "ours"), words.pop("seeds"), words.pop("seed", None)
     if seed is not None and seeds > 1:
         both = f"--seeds {seeds} are the seeds 0 to {seeds - 1}, and --seed {seed} is one"

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from icl_lab.runs.store import Store
 
 SEEDS = 100  # of any plan: seeds from 100 on are those of tuning (comparison/rates.py)
+UNSAID = [  # once in a process
+    "none of the repository's runs are here: icl-lab evidence fetch brings them (--from FILE without a network); "
+    "set ICL_LAB_EVIDENCE to nothing to do without."
+]
 JOBS = 1024  # runs or threads at once: more than any machine of today offers; ten times as many end the process
 
 
@@ -122,10 +126,13 @@ class Where:
 
     def store(self) -> "Store":
         """Return the runs of the results folder, and those of the repository where it has none."""
-        from icl_lab.runs.evidence.archive import Archive
+        from icl_lab.runs.evidence.archive import VARIABLE, Archive
         from icl_lab.runs.store import Store
 
-        return Store(self.root, None if self.evidence is False else Archive.find())
+        archive = None if self.evidence is False else Archive.find()
+        while UNSAID and archive is None and self.evidence is not False and VARIABLE not in os.environ:
+            self.reporter.say(UNSAID.pop())
+        return Store(self.root, archive)
 
     def torch_device(self) -> "torch.device":
         """Return the device, with the threads set; raises ``BadValue`` where it is not there."""

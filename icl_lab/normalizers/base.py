@@ -328,7 +328,7 @@ def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def l1(x: Tensor, *, signed: bool = True) -> Tensor:
-    """Return x / sum |x| over the keys; a row without mass stays 0, and sends no gradient."""
+    """Return ``x / sum |x|`` over the keys; a row without mass stays 0, and sends no gradient."""
     # Where no entry is negative, the absolute value is a pass over the matrix for nothing, and another one backward.
     return ratio(x, (x.abs() if signed else x).sum(-1, keepdim=True))
 

@@ -13,7 +13,7 @@ PURPOSES = {
     "hf": "normalizers inside Hugging Face models: `icl_lab.transformers`, `icl-lab lm`, `export-hf`",
     "ray": "`--engine ray` of every command that takes `--jobs`",
     "track": "`--track trackio` and `--track tensorboard` of every command that trains",
-    "notebook": "the notebooks of `docs/tutorials/`, `grid.to_xarray()`, and tables as Parquet (`icl-lab export`)",
+    "notebook": "the notebooks of `docs/tutorials/`, and `grid.to_xarray()`",
     "sklearn": "decision trees and boosting as references (`regression:function=tree,trees=greedy`), images of digits",
     "docs": "`make docs`",
     "dev": "`make test` and `make check`",

@@ -33,14 +33,16 @@ class Verification:
     @property
     def changes(self) -> list[str]:
         """Sentences on parts and files that have changed since the run; such changes are not damage."""
-        whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
-        return [each.words for each in provenance.of(self.run).differences] if whole and self.run else []
+        return [] if self._recorded is None else [each.words for each in provenance.of(self._recorded).differences]
 
     @property
     def unknown_code(self) -> bool:
         """True if a run was made before all of its code was recorded."""
-        whole = self.run is not None and self.kind == "run" and self.state != "damaged" and self.run.recorded
-        return whole and self.run is not None and str(provenance.of(self.run)) == "unknown"
+        return self._recorded is not None and str(provenance.of(self._recorded)) == "unknown"
+
+    @property
+    def _recorded(self) -> Run | None:
+        return self.run if self.run and self.kind == "run" and self.state != "damaged" and self.run.recorded else None
 
 
 def everything(folder: Path, tick: Tick = silent) -> Iterator[Verification]:

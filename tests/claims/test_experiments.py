@@ -19,7 +19,7 @@ from icl_lab.base import published
 from icl_lab.base.errors import BadValue, Undefined, UnknownName
 from icl_lab.base.files import publish
 from icl_lab.base.grid import Grid
-from icl_lab.claims import experiment, folders, judge, ledger, printed, study
+from icl_lab.claims import experiment, files, folders, judge, ledger, printed, study
 from icl_lab.claims.experiment import state
 from icl_lab.claims.schema import Quantity
 from icl_lab.claims.sides import AnalysisSides, Sides, combinations, errors_of_reference, sides_of
@@ -423,7 +423,7 @@ def test_a_variant_may_take_its_task_with_other_options(tmp_path):
 def test_the_repositorys_experiments_come_first(tmp_path, monkeypatch):
     packaged = tmp_path / "icl_lab" / "experiments"
     packaged.mkdir(parents=True)
-    monkeypatch.setattr(experiment, "SHIPPED", [packaged, tmp_path / "beside"])
+    monkeypatch.setattr(files, "SHIPPED", [packaged, tmp_path / "beside"])
     monkeypatch.chdir(tmp_path)
     usual, own = Path("experiments"), Path("mine")
     assert experiment.place(usual) == packaged

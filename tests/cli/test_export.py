@@ -3,7 +3,6 @@
 import io
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -60,7 +59,6 @@ def test_csv_and_parquet_hold_numbers(run, study, tmp_path):
     assert list(frame["rule"]) == ["ssa:n=2", "reference:zero"]
     assert list(frame["sigma_f 1"]) == [0.0055, 2.1]
     assert list(frame["sigma_f 2"]) == [0.18, -8.5]
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'icl_lab[notebook]'")
     target = tmp_path / "made" / "table.parquet"
     code, out, err = run("export", str(study), "--to", "parquet", "--out", str(target))
     assert (code, out) == (0, f"wrote {target}\n"), err
@@ -148,7 +146,6 @@ def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
         code, out, err = run("export", str(place), "--to", kind)
         assert (code, "1.2.3" in out) == (0, True), err
     assert "{SSl}" in run("export", str(place))[1]
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'icl_lab[notebook]'")
     code, _, err = run("export", str(place), "--to", "parquet", "--out", str(tmp_path / "t.parquet"))
     assert code == 0, err
     back = pd.read_parquet(tmp_path / "t.parquet")
@@ -201,13 +198,6 @@ def test_letters_that_latex_reads_as_commands():
         r"0.5 \\",
         r" \\",
     ]
-
-
-def test_without_pyarrow_it_is_said(monkeypatch):
-    for name in ("pyarrow", "fastparquet"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(LabError, match=r"pip install 'icl_lab\[notebook\]'"):
-        tables.encode(pd.DataFrame({"a": [1]}), "parquet")
 
 
 def test_a_caption_makes_a_float_with_spreads_over_seeds():

@@ -28,7 +28,6 @@ def test_every_command_that_reads_much_tells_how_far_it_is(run, results, tmp_pat
     here = ["--results", str(results)]
     for words, stage in (
         (["list", "runs", "--long", *here], "reading runs: "),
-        (["list", "experiments", *here, "--experiments", str(tmp_path / "experiments")], "reading experiments: "),
         (["verify", str(results)], "checking runs: "),
         (["verify", str(results)], "checking studies: "),
         (["report", str(results / "made")], "writing the comparison: "),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import icl_lab
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 for library in ("sphinx", "myst_nb", "furo"):
@@ -36,6 +38,23 @@ def pages(site):
 def test_every_page_is_built(site):
     assert [page.name for page in pages(site) if not page.exists()] == []
     assert len([page for page in pages(site) if page.parent.name == "tutorials"]) >= 4
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_public_name(site):
+    """In the inventory too, by which other documentation links here."""
+    from sphinx.util.inventory import InventoryFile
+
+    with (site / "objects.inv").open("rb") as file:
+        held = InventoryFile.load(file, "", lambda base, uri: uri)
+    named = {name for kind, names in held.items() if kind.startswith("py:") for name in names}
+    assert {f"icl_lab.{name}" for name in icl_lab.__all__} <= named
+    bases = {
+        "normalizers.base.Normalizer.weights",
+        "tasks.base.Task.sample",
+        "testing.tasks.an_address_repeats_its_draws",
+    }
+    assert {f"icl_lab.{name}" for name in bases} <= named
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def test_an_unknown_mark_is_named():
 
 @pytest.mark.parametrize("what", ["tasks", "normalizers", "positions"])
 def test_every_part_says_what_it_is_and_its_source(what):
-    for registry in catalogue.KINDS[what]:
+    for registry in catalogue.registries(what):
         for entry in registry.entries():
             assert entry.line.endswith((".", "?")), f"{entry.name}: the first line is a sentence"
             assert entry.formula, f"{entry.name} has no Formula: line"

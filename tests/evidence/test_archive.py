@@ -647,22 +647,6 @@ def test_a_study_is_found_among_the_repositorys(evidence, tmp_path):
     assert store.study(tmp_path / "mine" / "experiments" / "one-lite").is_relative_to(tmp_path / "mine")
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_pages_are_drawn_again_from_the_evidence(held, run, tmp_path):
-    study = held.root.parent / "some-study"
-    study.mkdir()
-    words = " ".join([*NAMED, "--attn softmax --name again"])
-    (study / "table.md").write_text(f"| a table |\n\nMade by `icl-lab compare {words}`.\n")
-    code, out, _ = run("evidence", "pages", "--to", str(tmp_path / "out"))
-    assert (code, out) == (0, f"wrote 0 studies to {tmp_path / 'out'}\n")  # a study without a comparison has no page
-    (study / "comparison.csv").write_text("")
-    code, out, _ = run("evidence", "pages", "--to", str(tmp_path / "out"))
-    assert code == 0
-    assert (tmp_path / "out" / "again" / "report.html").exists()
-    assert not (tmp_path / "out" / "runs" / "linear" / "ssa").exists()  # read, not trained
-
-
 # The repository's own evidence, against checksums that were taken of the files before they were packed.
 
 ORIGINALS = [line.split(" ", 2) for line in (Path(__file__).parent / "originals.txt").read_text().splitlines()]

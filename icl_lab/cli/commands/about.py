@@ -7,22 +7,23 @@ from pathlib import Path
 
 import click
 
-from icl_lab import normalizers, tasks
 from icl_lab.base.errors import UnknownName
 from icl_lab.base.registry import Choice
 from icl_lab.base.version import VERSION
-from icl_lab.cli import citations
+from icl_lab.cli import catalogue, citations
 from icl_lab.cli.hints import program
 from icl_lab.cli.options import results_option
 from icl_lab.cli.output import out
 from icl_lab.execute.progress import say
-from icl_lab.runs import environment, extras
+from icl_lab.runs import extras
 
 
 @click.command()
 @results_option
 def doctor(results: Path) -> None:
     """Report on this machine: versions, device, extras with missing packages, disk."""
+    from icl_lab.runs import environment  # and torch, which ``cite`` does without
+
     device = environment.device("auto")
     out(f"icl-lab   {VERSION}, commit {environment.commit()}")
     out(f"machine   {environment.machine_class()}, Python {sys.version.split()[0]}")
@@ -43,8 +44,7 @@ def doctor(results: Path) -> None:
 @click.argument("names", nargs=-1, metavar="[RULE|TASK]...")
 def cite(names: tuple[str, ...]) -> None:
     """Print the papers of normalizers and tasks as BibTeX; without a name, icl_lab's own entry."""
-    registries = [normalizers.registry, normalizers.wrappers, tasks.registry]
-    there = [name for registry in registries for name in registry.names()]
+    there = {entry.name: entry.paper for what in ("normalizers", "tasks") for entry in catalogue.entries(what)}
     chosen = [Choice.parse(part).name for name in names for part in name.split("+")]
     for name in chosen:
         if name not in there:
@@ -52,7 +52,7 @@ def cite(names: tuple[str, ...]) -> None:
     if not chosen:
         out(citations.ITSELF % VERSION)
         return
-    papers = citations.of(registries, chosen)
+    papers = citations.of(there[name] for name in chosen)
     for paper in papers:
         out(paper.bibtex)
     if not papers:

@@ -1,15 +1,12 @@
-"""The repository's finished runs in their compact form: list, check, write out, take in."""
+"""The repository's finished runs in their compact form: list, check, fetch, write out, take in."""
 
-import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 
 from icl_lab.base.errors import BadValue, RunFailed, UnknownName
-from icl_lab.base.files import present, write
+from icl_lab.base.files import write
 from icl_lab.base.registry import filename
 from icl_lab.claims.experiment import place as experiments_folder
 from icl_lab.claims.sides import claimed
@@ -19,7 +16,8 @@ from icl_lab.cli.values import Folder
 from icl_lab.execute.announce import changes
 from icl_lab.execute.progress import counted, say
 from icl_lab.runs import archiving
-from icl_lab.runs.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose
+from icl_lab.runs.evidence import release
+from icl_lab.runs.evidence.archive import OWN, PLACE, VARIABLE, Archive, ArchivedRun, choose, fetched
 from icl_lab.runs.evidence.tables import misfits
 from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import RECORD
@@ -27,7 +25,7 @@ from icl_lab.runs.study_folder import RECORD
 
 @click.group()
 def evidence() -> None:
-    """The repository's finished runs: list or verify them, write them out as folders, take runs in."""
+    """The repository's finished runs: list, verify or fetch them, write them out as folders, take runs in."""
 
 
 @evidence.command("list")
@@ -48,6 +46,17 @@ def verify() -> None:
     if damages:
         raise RunFailed("\nicl-lab: ".join(damages))
     out(f"{archive.root}: {runs} runs, {files} files, every checksum is right.")
+
+
+@evidence.command()
+@click.option(
+    "--from", "file", type=click.Path(path_type=Path, exists=True), help="Archive of a release, beside FILE.sha256."
+)
+@click.option("--sha256", "checksum", default="", help="Its checksum.  [default: of this release, or FILE.sha256]")
+def fetch(file: Path | None, checksum: str) -> None:
+    """Unpack the evidence of this release into your data folder, where an installed copy reads it."""
+    archive = Archive(release.fetch(file, checksum))
+    out(f"wrote {archive.root}: {len(list(archive.runs()))} runs")
 
 
 @evidence.command()
@@ -86,7 +95,7 @@ def add(
 
     They become a new part of the archive. Errors of single prompts are kept where a claim reads them.
     """
-    store, archive = Store(results), Archive.find() or Archive(PLACE)
+    store, archive = Store(results), _own_archive()
     runs = [store.at(place) for place in places] or [
         run for run in store.runs(say) if run.finished or archiving.tests_held_model(run, archive.run(run.key))
     ]
@@ -124,7 +133,7 @@ def add_studies(places: tuple[Path, ...], results: Path, replace: bool, dry_run:
 
     Numbers, tables and PNGs are kept, large tables compressed, under the same name in the repository's results.
     """
-    home = _archive().root.parent
+    home = _own_archive().root.parent
     if results.resolve() == home.resolve():
         raise BadValue(f"{results} is where the repository keeps them; name other results with --results.")
     records = [path for root in (results, results / OWN) for path in sorted(root.glob(f"experiments/*/{RECORD}"))]
@@ -151,39 +160,20 @@ def _name(place: Path, results: Path) -> Path:
     return inside.relative_to(OWN) if inside.parts[:1] == (OWN,) else inside
 
 
-@evidence.command()
-@click.option("--to", "root", default="results/pages", show_default=True, type=Folder())
-@click.option("--only", default="", help="A word of the studies' names, e.g. needle.")
-def pages(root: Path, only: str) -> None:
-    """Draw the repository's studies again, with the pages that git does not keep: report.html, attention.html."""
-    studies = _archive().root.parent
-    made = {path.parent.relative_to(studies): _made_by(path) for path in sorted(studies.rglob("table.md"))}
-    chosen = {name: words for name, words in made.items() if only in str(name) and _paged(studies / name, words)}
-    for number, (name, words) in enumerate(chosen.items(), 1):
-        out(f"{number} of {len(chosen)}: {name}")
-        command = [sys.executable, "-m", "icl_lab", *words, "--results", str(root)]
-        left = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        if left.returncode:
-            raise RunFailed(f"icl-lab {shlex.join(words)} ended with exit code {left.returncode}.")
-    out(f"wrote {len(chosen)} studies to {root}")
-
-
-def _made_by(path: Path) -> list[str]:
-    """Return the words of the command that a study's table names as the one that made it; none without one."""
-    found = re.search(r"^Made by (`+) ?icl-lab (.+?) ?\1", path.read_text(), re.MULTILINE)
-    return shlex.split(found[2]) if found else []
-
-
-def _paged(study: Path, words: list[str]) -> bool:
-    """True if a study has a page that can be drawn from the evidence alone: comparisons, and maps of attention."""
-    return bool(words) and (words[0] == "attention" or present(study / "comparison.csv") is not None)
-
-
 def _archive() -> Archive:
     archive = Archive.find()
     if archive is None:
-        raise RunFailed(f"there is no evidence here: neither {PLACE} nor a folder named by {VARIABLE}.")
+        raise RunFailed(
+            f"there is no evidence here: neither {PLACE} nor a folder named by {VARIABLE}; "
+            "icl-lab evidence fetch brings that of this release."
+        )
     return archive
+
+
+def _own_archive() -> Archive:
+    """The archive that takes runs in: a fetched one stays as it came."""
+    archive = Archive.find()
+    return Archive(PLACE) if archive is None or archive.root == fetched() else archive
 
 
 def _chosen(archive: Archive, which: str) -> list[ArchivedRun]:

@@ -27,9 +27,9 @@ from filelock import FileLock
 
 from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, RunFailed
-from icl_lab.base.files import checkout_hint, publish, sha256, write, writing
+from icl_lab.base.files import checkout_hint, data_folder, publish, sha256, write, writing
 from icl_lab.base.progress import Tick, counted, silent
-from icl_lab.base.version import PACKAGE
+from icl_lab.base.version import PACKAGE, VERSION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,17 +154,17 @@ class Archive:
 
     @classmethod
     def find(cls) -> "Archive | None":
-        """Return the evidence that is there: of ``ICL_LAB_EVIDENCE``, of this folder, or of the package's checkout.
+        """Return the evidence that is there: of ``ICL_LAB_EVIDENCE``, this folder, the package's checkout, or fetched.
 
-        None where there is none, as for an installed package, or where the variable is empty. Raises ``BadValue`` where
-        the variable names no folder.
+        None where there is none, or where the variable is empty. Raises ``BadValue`` where the variable names no
+        folder.
         """
         named = os.environ.get(VARIABLE)
         if named is not None:
             if named and not Path(named).is_dir():
                 raise BadValue(f"{VARIABLE} names '{named}', which is no folder; leave it empty for no evidence.")
             return cls(Path(named)) if named else None
-        here = (PLACE, PACKAGE.parent / PLACE)
+        here = (PLACE, PACKAGE.parent / PLACE, fetched())
         return next((cls(path) for path in here if path.is_dir()), None)
 
     @property
@@ -335,13 +335,9 @@ def _index(root: Path) -> _Index:
 @lru_cache(maxsize=64)
 def _read_index(path: Path, *state: int) -> _Index:
     try:
-        fields = json.loads(foreign.shallow(foreign.read(path, foreign.MOST_TEXT)))
-        parts = msgspec.convert(fields["parts"], tuple[ArchivePart, ...])
-        sound = fields["seal"] == _seal(parts)
-    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
-        sound, parts = False, ()
-    if not sound:
-        raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}")
+        parts = sealed(foreign.read(path, foreign.MOST_TEXT))
+    except (OSError, ValueError):
+        raise RunFailed(f"{path} is damaged or edited; {checkout_hint(path)}") from None
     _check_names(path, parts)
     holders, specs = dict[str, list[ArchivePart]](), dict[str, set[int]]()
     for part in parts:
@@ -351,6 +347,19 @@ def _read_index(path: Path, *state: int) -> _Index:
             for seed in seeds:
                 holders.setdefault(f"{spec}/seed-{seed}", []).append(part)
     return _Index(parts, holders, specs)
+
+
+def sealed(index: bytes) -> tuple[ArchivePart, ...]:
+    """Return the parts that an index names; raises ``ValueError`` where it is damaged or edited."""
+    try:
+        fields = json.loads(foreign.shallow(index))
+        parts = msgspec.convert(fields["parts"], tuple[ArchivePart, ...])
+        sound = fields["seal"] == _seal(parts)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        sound, parts = False, ()
+    if not sound:
+        raise ValueError(f"{INDEX} is damaged or edited")
+    return parts
 
 
 def _current(index: _Index) -> bytes:
@@ -454,6 +463,11 @@ def _read_tables(root: Path, name: str, content: str) -> "Tables":
 
 def _other_runs(folder: Path) -> RunFailed:
     return RunFailed(f"{folder} is damaged: it holds other runs than {INDEX} says.")
+
+
+def fetched() -> Path:
+    """Folder of the evidence that ``icl-lab evidence fetch`` brings; studies and findings are in the folder above."""
+    return data_folder() / VERSION / PLACE.name
 
 
 def own_studies(results: Path) -> Path:

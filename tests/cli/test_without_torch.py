@@ -1,0 +1,90 @@
+"""Commands that name things: answered from sources and files, without an import of torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icl_lab.base import outside
+from icl_lab.claims import experiment
+from icl_lab.cli import catalogue
+from icl_lab.runs.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+CODE = """
+import sys
+from icl_lab.cli.main import main
+main()
+print(*sorted({"torch", "scipy", "pandas", "pyarrow"} & set(sys.modules)), "are loaded")
+"""
+
+
+@pytest.mark.parametrize("words", [["list"], ["cite"], ["cite", "ssa", "linear"], ["list", "experiments"]])
+def test_names_are_listed_without_torch(words):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *words], capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ
+    )
+    assert done.stdout.splitlines()[-1] == " are loaded".strip()
+    assert len(done.stdout.splitlines()) > 5
+
+
+@pytest.mark.parametrize("what", catalogue.KINDS)
+def test_sources_name_the_parts_that_are_registered(what, monkeypatch):
+    monkeypatch.setattr(outside, "brings", lambda group: False)
+    read = catalogue.entries(what)
+    registered = [entry for registry in catalogue.registries(what) for entry in registry.entries(outside=False)]
+    assert len(read) > 5
+    assert read == registered
+
+
+def test_sources_name_the_presets():
+    assert catalogue.names("presets") == list(PRESETS)
+
+
+def test_parts_from_outside_are_listed_too(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from icl_lab import normalizers\nfrom icl_lab.normalizers.softmax import Softmax\n"
+        '@normalizers.registry.add("mine")\nclass Mine(Softmax):\n    """My own.\n\n    Paper: none\n    """\n'
+    )
+    words = [sys.executable, "-m", "icl_lab", "--import", str(tmp_path / "mine.py"), "list"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
+    assert ", mine, " in done.stdout
+
+
+def test_experiments_are_listed_by_a_line_each(run):
+    files = ROOT / "experiments"
+    code, out, err = run("list", "experiments", "--experiments", str(files))
+    *lines, last = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines == [f"{name}: {experiment.read(name, files).title}" for name in experiment.names(files)]
+    assert f"list experiments {experiment.names(files)[-1]} " in last
+
+
+def test_one_experiment_is_listed_with_its_cost(run):
+    code, out, _ = run("list", "experiments", "ssa-table1", "--experiments", str(ROOT / "experiments"))
+    assert code == 0
+    assert out.splitlines()[0] == "ssa-table1"
+    assert "    lite   0 of " in out
+    assert "operations a seed of all" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["list", "experiments", "no-such"], "No experiment is called 'no-such'."),
+        (["list", "normalizers", "ssa"], "'ssa' can be a name of experiments alone"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused(run, words, said):
+    code, _, err = run(*words)
+    assert code == 2
+    assert said in err
+
+
+@pytest.mark.parametrize("text", ['title = "', "title = 3\n", 'paper = "x"\n'])
+def test_a_damaged_experiment_is_named(run, tmp_path, text):
+    (tmp_path / "broken.toml").write_text(text)
+    code, _, err = run("list", "experiments", "--experiments", str(tmp_path))
+    assert (code, str(tmp_path / "broken.toml") in err, err.count("\n")) == (2, True, 1)
