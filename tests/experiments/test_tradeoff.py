@@ -34,7 +34,7 @@ def test_table_is_ordered_and_correlated(tmp_path, monkeypatch):
     assert math.isnan(tradeoff.correlation(points[:2], "needle", "trained"))  # one of them does not vary
     shown = []
     with monkeypatch.context() as patch:
-        patch.setattr(tradeoff.scatter, "pairs", lambda *_, **__: pytest.fail("not drawn"))
+        patch.setattr(tradeoff, "pairs", lambda *_, **__: pytest.fail("not drawn"))
         with pytest.raises(pytest.fail.Exception, match="not drawn"):
             tradeoff.publish(points, tmp_path, "lite", "linear", "icl-lab tradeoff", shown.append)
     text, files = tradeoff.publish(points, tmp_path, "lite", "linear", "icl-lab tradeoff", shown.append)

@@ -27,7 +27,7 @@ from icl_lab.execute.where import SEEDS, Where
 
 @click.command()
 @click.argument("rule", default="")
-@click.option("--all", "every", is_flag=True, help="A table of all normalizers, from stored runs; trains nothing.")
+@click.option("--all", "whole", is_flag=True, help="A table of all normalizers, from stored runs; trains nothing.")
 @click.option(
     "--against", multiple=True, default=("softmax",), callback=several_rules, help="Baselines.  [default: softmax]"
 )
@@ -43,7 +43,7 @@ from icl_lab.execute.where import SEEDS, Where
 @gathered
 def judge(
     rule: str,
-    every: bool,
+    whole: bool,
     against: Sequence[str],
     seeds: int,
     only: Sequence[str],
@@ -51,14 +51,14 @@ def judge(
     as_json: bool,
     where: Where,
 ) -> None:
-    """Is a normalizer better than softmax? A card: a verdict on each question of the suite; trains missing runs.
+    """Judge a normalizer against softmax, question by question: a card; trains missing runs.
 
     RULE is a normalizer such as ssa or ssa:n=2, or yours after --import. The suite (docs/judge.md) is of
     preset nano. Runs that are stored count, and seeds are those that the baseline has.
     """
-    if bool(rule) is every:
+    if bool(rule) is whole:
         raise click.UsageError("name one normalizer, such as: icl-lab judge ssa; or all: icl-lab judge --all.")
-    if every:
+    if whole:
         with where.session() as lab:
             found = judge_all(Trial("", against, seeds, only, rates), lab, where)
         if as_json:
