@@ -33,8 +33,7 @@ HEAD = ("question", "value", "baseline", "effect", "seeds", "verdict")
 LEGEND = (
     "Effect: value over the baseline's, or value less the baseline's (rates, nats), with the interval of the look that "
     "these seeds allow; less is better. Alike: all of it within the question's size of no difference. °: small scale "
-    f"(preset {PRESET}). †: may be a chance find among these questions. ‡: exploratory, or of one block of seeds or "
-    "these prompts alone."
+    f"(preset {PRESET}). †: may be a chance find among these questions. {ledger.LIMITED}"
 )
 Answers = Mapping[str, Finding]  # by question
 

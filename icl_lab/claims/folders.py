@@ -118,6 +118,7 @@ class Studies:
             if study is None or now is None or not asked_otherwise(study, now)
         }
         self._read: dict[Path, Answers | None] = {}
+        self._places: dict[tuple[str, ...], Path | None] = {}
 
     def place(self, claim: Claim) -> Path | None:
         """Return the folder where most seeds of the claim's variants were asked; None where there is none.
@@ -125,7 +126,11 @@ class Studies:
         Of equals it is one that keeps single prompts, then that of more runs. Those of the latest version of the
         analysis come first.
         """
-        return max(self._studies, key=lambda place: self._extent(self._studies[place], claim), default=None)
+        variants = tuple(self._sides.variants_for([claim]))
+        if variants not in self._places:  # asked for every value of a claim
+            extents = {place: self._extent(study, variants) for place, study in self._studies.items()}
+            self._places[variants] = max(extents, key=extents.__getitem__, default=None)
+        return self._places[variants]
 
     def read(self, place: Path | None) -> Answers | None:
         """Return the results of one of the folders; None without results, or without a folder."""
@@ -135,14 +140,14 @@ class Studies:
             self._read[place] = stored(self._analysis, place)
         return self._read[place]
 
-    def _extent(self, study: StudyRecord | None, claim: Claim) -> tuple[bool, int, int, bool, int]:
-        seeds = len(self._shared(study, claim)) if study is not None else 0
+    def _extent(self, study: StudyRecord | None, variants: Sequence[str]) -> tuple[bool, int, int, bool, int]:
+        seeds = len(self._shared(study, variants)) if study is not None else 0
         version, runs = _extent(study)
         return seeds > 0, version, seeds, study is not None and "prompts.csv" in study.files, runs
 
-    def _shared(self, study: StudyRecord, claim: Claim) -> set[int]:
-        """The training seeds of all variants that a claim reads, as they are now."""
-        now = {name: ("", self._sides.specs[name].hash) for name in self._sides.variants_for([claim])}
+    def _shared(self, study: StudyRecord, variants: Sequence[str]) -> set[int]:
+        """The training seeds that all of these variants have, as they are now."""
+        now = {name: ("", self._sides.specs[name].hash) for name in variants}
         return set.intersection(
             *(
                 {run.seed for run in study.runs if run.label == name and run.spec in specs}

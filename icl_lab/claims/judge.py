@@ -142,8 +142,7 @@ def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Cos
     why = next(iter(skipped.values()), "")
     if not all(table):
         return changed(about, state=State.NOTHING_TO_JUDGE if why else State.NOT_RUN, note=why)
-    values = [value for column in table for value in column.values()]
-    if closed := next((value for value in values if value.closed is not None), None):
+    if closed := next((value for column in table for value in column.values() if value.closed is not None), None):
         return changed(about, state=closed.closed, note=closed.why)
     if costs is not None:
         about = changed(about, hours=costs.seed(sides, claim) / 3600)
@@ -219,7 +218,6 @@ def _compared(
     span = sides.span(claim) if scale == "difference" else math.inf
     plain = math.exp if scale == "log-ratio" else float
     left, right = ([plain(value.value) for value in column.values()] for column in table)
-    both = [seed for seed in table[0] if seed in table[1]]
     lost = [
         (side.of, [seed for seed, value in column.items() if not math.isfinite(plain(value.value))])
         for side, column in zip((claim.left, claim.right), table, strict=True)
@@ -233,7 +231,7 @@ def _compared(
         return changed(about, state=state, note=why, seeds=seeds, right_seeds=right_seeds, hours=math.nan)
     models, blocks, ends = sides.models(claim), _blocks(table), _ends(table)
     apart = unequal or (bool(ends) and min(ends) > sequential.SINCE and not sequential.PAIRED.get(models, True))
-    pairs = _first(table, both)
+    pairs = _first(table, [seed for seed in table[0] if seed in table[1]])
     look_at = partial(
         sequential.look,
         scale=scale,
@@ -242,9 +240,11 @@ def _compared(
         span=span,
     )
 
+    ours, theirs = ([plain(value.value) for value in column.values()] for column in pairs)
+    effect = printed.effect(sides.experiment, claim, scale, sides.task.headline)
+
     def read(noise: Callable[[int], Evaluation | None]) -> Finding:
         look = look_at(left, right, noise=noise, apart=apart)
-        ours, theirs = ([plain(value.value) for value in column.values()] for column in pairs)
         other = look_at(ours, theirs, noise=noise, apart=not apart)
         count, two = None if unequal else look.seeds, models == "two models"
         lacks = _unlearned(sides, claim, table if unequal else _first(table, seeds[:count]))
@@ -262,7 +262,7 @@ def _compared(
             other_low=other.effect.low if two else math.nan,
             other_high=other.effect.high if two else math.nan,
             p=look.p,
-            printed=printed.effect(sides.experiment, claim, scale, sides.task.headline),
+            printed=effect,
             seeds=seeds[:count],
             right_seeds=right_seeds,
             left=tuple(left[:count]),

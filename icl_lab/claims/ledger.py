@@ -55,10 +55,8 @@ TITLES = {name: paper.title for name, paper in PAPERS.items()} | {"": OURS}  # b
 RATE = 0.05  # of false discoveries
 CHANCE_FIND = "may be a chance find"
 SMALL = ("smoke", "nano")  # presets of a minute: a verdict there is marked
-MARKS = (
-    "†: may be a chance find (false discovery rate above 5 %). ‡: exploratory, or of one block of seeds or these test "
-    "prompts alone. °: small scale (preset nano or smoke)."
-)
+LIMITED = "‡: exploratory, or of one block of seeds or these test prompts alone."
+MARKS = f"†: may be a chance find (false discovery rate above 5 %). {LIMITED} °: small scale (preset nano or smoke)."
 RATES = {"": "", "shared": "shared rate", "own": "own rates", "different": "rates differ"}
 SAID_ONCE = re.compile(" than printed|printed effect |( by)? the margin")  # of a size, where ``LEGEND`` explains it
 LEGEND = (

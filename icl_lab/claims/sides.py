@@ -36,10 +36,8 @@ from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.store import Store
 from icl_lab.runs.summary import REFERENCE
 
-ENVIRONMENT = "env.json"  # of a run
-PART = 4  # of the prompts of an analysis, one in so many is counted at the least
+PART = 4  # a rate of an analysis is measured on a quarter of its prompts at the least
 Cells = list[dict[str, float]]  # labels of cells by axis
-Claimed = Mapping[tuple[str, str], Cells]  # hash of a specification, the normalizer put in for its test
 
 
 class Training(NamedTuple):
@@ -58,7 +56,7 @@ class Value(NamedTuple):
     error: float = math.nan  # most that its standard error over prompts can be, where a side keeps no single ones
     resamples: Array | None = None  # of the prompts: the value on each, (1 + resamples,); None where none are kept
     closed: State | None = None  # without a value, the state of a claim that reads it: not run, or nothing to judge
-    why: str = ""  # there is no value
+    why: str = ""  # reason for the state
     training: Training = Training()
 
 
@@ -213,13 +211,13 @@ class Sides:
         left, right = (
             self.values(claim, side, sorted(own if alone else both)) for side, own in zip(sides, seeds_of, strict=True)
         )
-        for seed in sorted(left.keys() | right.keys()):
-            values = [side[seed] for side in (left, right) if seed in side]
-            if self.prompts(claim) and (len(values) < 2 or any(value.resamples is None for value in values)):
-                for column, side in zip((left, right), sides, strict=True):
-                    if seed in column and column[seed].closed is None:
-                        error = self._error(claim, side, self._cells(claim, side), seed)
-                        column[seed] = column[seed]._replace(error=error)
+        kept = ({seed for seed, value in column.items() if value.resamples is not None} for column in (left, right))
+        paired = set.intersection(*kept) if self.prompts(claim) else left.keys() | right.keys()
+        for column, side in zip((left, right), sides, strict=True):
+            cells = self._cells(claim, side)
+            for seed, value in column.items():
+                if seed not in paired and value.closed is None:
+                    column[seed] = value._replace(error=self._error(claim, side, cells, seed))
         return left, right
 
     def _seeds_of(self, claim: Claim) -> tuple[set[int], set[int]]:
@@ -302,7 +300,7 @@ class Sides:
             about = Training(share)
             if run.recorded:
                 held = None if self.store.archive is None else self.store.archive.run(run.key)
-                texts = () if held is None else held.versions(ENVIRONMENT)
+                texts = () if held is None else held.versions("env.json")
                 env = run.env()
                 first = first_end([env, *(json.loads(foreign.shallow(text)) for text in texts)])
                 code = {difference.kind for _, difference in provenance.changed([run])}
@@ -398,8 +396,7 @@ class AnalysisSides(Sides):
 
 def sides_of(experiment: Experiment, store: Store, preset: str, settings: Sequence[str] = ()) -> Sides:
     """Return both sides of an experiment's claims at a preset: of grids, or of what its analysis measured."""
-    kind = Sides if experiment.question() is None else AnalysisSides
-    return kind(experiment, store, preset, settings)
+    return (Sides if experiment.question() is None else AnalysisSides)(experiment, store, preset, settings)
 
 
 def combinations(cells: Mapping[str, Sequence[float]], training: Mapping[str, float]) -> Cells:
@@ -431,9 +428,10 @@ def first_end(environments: Iterable[Mapping[str, Any]]) -> datetime | None:
     return min((time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), default=None)
 
 
-def claimed(files: Path, presets: Iterable[str], store: Store) -> Claimed:
+def claimed(files: Path, presets: Iterable[str], store: Store) -> Mapping[tuple[str, str], Cells]:
     """Return, for each test of the experiments of a folder at these presets, the cells whose single prompts are read.
 
+    A test is the hash of a specification, and the normalizer put in for it.
     Errors of single prompts are kept of the headline only, and of models.
     """
     cells = dict[tuple[str, str], Cells]()

@@ -63,7 +63,9 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
         lab.say(line)
     if not complete(_runs(list(compared.values()), asked.seeds), lab, where) and not where.dry_run:
         raise Unfinished(lab.store.root)
-    compared, costs = _compared(asked, [rule], lab.store, where)[0], cost.Costs(lab.store, PRESET)  # read anew
+    # Trainings of now are among the seeds of sides that are read anew.
+    compared = {name: [Sides(each.experiment, lab.store, PRESET) for each in sides] for name, sides in compared.items()}
+    costs = cost.Costs(lab.store, PRESET)
     found = {baseline: card.answers(sides, costs).get(rule, {}) for baseline, sides in compared.items()}
     return Card(
         rule=rule,

@@ -113,6 +113,7 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         columns=overview.COLUMNS,
         filters=overview.filters(listed),
         claims=stock.claims,
+        marks=ledger.MARKS,
         texts={name: document.title(text) for name, text in texts.items()},
         front=document.html(front) if front else "",
         **common,
