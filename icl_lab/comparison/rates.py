@@ -7,7 +7,14 @@ multiplied by the factor, from a tuning seed (100 and up). It is tested in train
     error at a factor   geometric mean over the tuning seeds (arithmetic of losses in nats); infinite if one diverged.
                         Where errors are shares of wrong answers: the training loss, mean over the last tenth of the
                         steps, each on prompts seen once. A share is 0 at most rates of a task that is learned.
-    best                factor of the least error; it has a bracket where the factors on both sides of it err more
+    least               factor of the least error; it has a bracket where the factors on both sides of it err more
+    best                factor that is taken: the least, or half of it by two rules that favour the lower rate
+                        tie    from 3 tuning seeds on, half the factor errs alike: the 95 % t interval of
+                               log(error at half / error), paired by seed, holds 0 (of losses in nats the difference)
+                        cliff  a seed failed at twice the factor (it diverged, or erred 1/4 of the trivial reference
+                               or more), and half the factor errs at most 3 times as much
+                        Bests are thus chosen by errors in training conditions; intervals at own rates leave the choice
+                        of the rate out
     sensitivity         mean over the factors of log(min(error, cap) / error at the best), nats; of losses in nats the
                         mean difference. The cap is the trivial reference, of training losses the largest first one
                         (arXiv 2309.14322, Sec. 2.2, caps at the loss of the untrained model)
@@ -25,6 +32,7 @@ import msgspec
 from icl_lab import tasks
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
+from icl_lab.comparison.statistics import paired
 from icl_lab.figures.lines import TunedLine
 from icl_lab.figures.lines import tuned as drawn
 from icl_lab.runs import command, provenance
@@ -40,10 +48,13 @@ if TYPE_CHECKING:
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 POWERS = 8  # factors reach from 2^-8 to 2^8
-BEST = ("best", "rate", "muon_rate", "low", "high", "error")  # columns that are NaN without a bracket
-HEAD = ["normalizer", "best", "rate", "bracket", "error", "sensitivity"]  # of a table; then a column per factor
+BEST = ("best", "rate", "muon_rate", "least", "low", "high", "error")  # columns that are NaN without a bracket
+HEAD = ["normalizer", "best", "rate", "least", "bracket", "error", "sensitivity"]  # of a table; then one per factor
 FIRST_SEED = 100  # of tuning: no plan has so many seeds (execute/where.py)
 PROMPTS = 1024
+FEWEST = 2  # tuning seeds of every factor of a curve; the least and both its neighbours have all
+TIE_SEEDS = 3  # fewer say nothing about a tie
+CLIFF = 3.0  # times the least error that half its factor may err, where a seed failed at twice the factor
 TAIL = 0.1  # share of the steps, the last, over which a training loss is averaged
 
 
@@ -114,8 +125,22 @@ class Curve:
 
     @property
     def best(self) -> float | None:
-        """Factor with the least mean error; None without a bracket."""
-        return None if self.bracket is None else self.lowest
+        """Factor of the least mean error, or half of it after a tie or below a cliff; None without a bracket."""
+        factor = None if self.bracket is None else self.lowest
+        if factor is None or factor / 2 not in self.errors:
+            return factor
+        near = self.mean(factor / 2) <= CLIFF * self.mean(factor)
+        return factor / 2 if self._tied(factor) or (near and self.fails(2 * factor)) else factor
+
+    def fails(self, factor: float) -> bool:
+        """Return True where a tuning seed learned nothing at a factor: its error is ``GATE`` of the trivial or more."""
+        return max(self.errors.get(factor, [0.0])) >= GATE * self.trivial
+
+    def _tied(self, factor: float) -> bool:
+        here, half = self.errors[factor], self.errors[factor / 2]
+        if len(here) != len(half) or len(here) < TIE_SEEDS or not all(map(math.isfinite, [*here, *half])):
+            return False
+        return not paired(here, half, "log-ratio" if self.log and min(*here, *half) > 0 else "difference").clear
 
     @property
     def tuned(self) -> RunSpec | None:
@@ -176,10 +201,10 @@ def stored(spec: RunSpec, store: Store) -> Curve | None:
     """Return the curve that a store holds of a specification; None where no factor was run, or it is not whole.
 
     Its runs share task, model, steps and scaling with ``spec``. It is whole where every power of two between its ends
-    has every tuning seed that any of them has.
+    has the first two tuning seeds, and the least and its neighbours all that any factor has.
     """
     runs = stored_runs(spec, store)
-    return curve(spec, runs) if runs and not holes(runs) else None
+    return curve(spec, runs) if runs and not holes(spec, runs) else None
 
 
 def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:
@@ -194,12 +219,17 @@ def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:
     return found
 
 
-def holes(runs: Mapping[float, Sequence[Run]]) -> dict[float, list[int]]:
+def holes(spec: RunSpec, runs: Mapping[float, Sequence[Run]]) -> dict[float, list[int]]:
     """Return the tuning seeds that factors between the ends of a curve lack, by factor."""
-    seeds = {run.seed for group in runs.values() for run in group}
+    least = curve(spec, runs).lowest
+    seeds = sorted({run.seed for group in runs.values() for run in group})
     low, high = (round(math.log2(edge)) for edge in (min(runs), max(runs)))
-    there = {2.0**power: {run.seed for run in runs.get(2.0**power, ())} for power in range(low, high + 1)}
-    return {factor: sorted(seeds - has) for factor, has in there.items() if seeds - has}
+    lacks = dict[float, list[int]]()
+    for factor in (2.0**power for power in range(low, high + 1)):
+        near = least is None or least / 2 <= factor <= least * 2
+        has = {run.seed for run in runs.get(factor, ())}
+        lacks[factor] = [seed for seed in (seeds if near else seeds[:FEWEST]) if seed not in has]
+    return {factor: lacking for factor, lacking in lacks.items() if lacking}
 
 
 def own(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
@@ -213,7 +243,7 @@ def own(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
     lacking = [spec for spec, best in zip(specs, tuned, strict=True) if best is None]
     if not lacking:
         return [best for best in tuned if best is not None]
-    missing = holes(runs) if (runs := stored_runs(lacking[0], store)) else {}
+    missing = holes(lacking[0], runs) if (runs := stored_runs(lacking[0], store)) else {}
     hole = ", ".join(f"x{factor:g} (seed {md.listed(map(str, seeds))})" for factor, seeds in missing.items())
     why = (
         f"the stored learning-rate curve of {lacking[0].attn} lacks {hole}"
@@ -238,7 +268,7 @@ def _refused(specs: Sequence[RunSpec], store: Store, why: str, *, anew: bool = F
     runs = stored_runs(first, store)
     seeds = {run.seed for group in runs.values() for run in group}
     more = {"seeds": str(len(seeds))} if len(seeds) > 2 else {}
-    if runs and (wider := {*FACTORS, *runs, *holes(runs)}) > {*FACTORS}:
+    if runs and (wider := {*FACTORS, *runs, *holes(first, runs)}) > {*FACTORS}:
         more["factors"] = ",".join(f"{factor:.12g}" for factor in sorted(wider))
     line = command.trains("rates", first.task, attns, first.preset, asked, 1, store.root, **more, retrain=anew)
     return BadValue(f"{', '.join(attns)} on {first.task} at {first.preset}: {why}; make it: {line}")
@@ -289,19 +319,20 @@ def moved_words(curves: Mapping[str, Curve]) -> list[str]:
 
 
 def cliff_words(curves: Mapping[str, Curve]) -> list[str]:
-    """Name the curves that learn nothing one factor above their best: a mean error of at least ``GATE`` of the cap."""
-    steep = [name for name, c in curves.items() if c.bracket and c.mean(c.bracket[1]) >= GATE * c.trivial]
-    said = "nothing is learned, so that other training seeds may fail at the best too"
+    """Name the curves of which a tuning seed fails one factor above the best."""
+    steep = [name for name, c in curves.items() if c.best and c.fails(2 * c.best)]
+    said = "a tuning seed learns nothing, so that training seeds may fail at the best too"
     return [f"One step above the best of {', '.join(steep)} {said}."] if steep else []
 
 
 def rows(curves: Mapping[str, Curve]) -> list[dict[str, Any]]:
-    """Return the best of each curve as rows: factor, rates, bracket, error, sensitivity; NaN without a bracket."""
+    """Return the best of each curve as rows: factors, rates, bracket, error, sensitivity; NaN without a bracket."""
     found = []
     for each in curves.values():
         row = {"attn": each.spec.attn, "width": each.spec.model.width, **dict.fromkeys(BEST, math.nan)}
         if each.bracket and each.best and each.tuned:
-            numbers = (each.best, each.tuned.train.rate, muon(each.tuned), *each.bracket, each.mean(each.best))
+            best, tuned = each.best, each.tuned
+            numbers = (best, tuned.train.rate, muon(tuned), each.lowest, *each.bracket, each.mean(best))
             row |= dict(zip(BEST, numbers, strict=True))
         found.append(row | {"sensitivity": each.sensitivity})
     return found
@@ -321,10 +352,11 @@ def cells(curves: Mapping[str, Curve]) -> list[list[str]]:
     """Return a row of text per curve, under ``head``."""
     found = []
     for label, each in curves.items():
-        best = ["none", "", "none", ""]
+        best = ["none", "", "none", "none", ""]
         if each.bracket and each.best and each.tuned:
             between = f"x{each.bracket[0]:g} to x{each.bracket[1]:g}"
-            best = [f"x{each.best:g}", rate_words(each.tuned), between, md.short(each.mean(each.best))]
+            least = f"x{each.lowest:g}"
+            best = [f"x{each.best:g}", rate_words(each.tuned), least, between, md.short(each.mean(each.best))]
         means = [md.short(each.mean(factor)) if factor in each.errors else "" for factor in factors(curves)]
         found.append([label, *best, f"{each.sensitivity:.2g}", *means])
     return found

@@ -41,6 +41,32 @@ def test_a_plateau_at_an_edge_is_no_bracket():
     assert curve({1: 0.1, 2: 0.1, 4: 0.1}).wider() == [0.5, 8]
 
 
+def test_a_best_below_a_cliff_is_left_for_half_of_it_where_that_errs_at_most_three_times_as_much():
+    """The cap is 1: an error of 0.25 or more is a seed that failed, of one seed alone too."""
+
+    def best(half, above):
+        return rates.Curve(SPEC, {1: half, 2: [0.02, 0.02], 4: above}, 1.0, log=True).best
+
+    assert best([0.05, 0.05], [0.03, 0.3]) == 1
+    assert best([0.05, 0.05], [0.03, math.inf]) == 1
+    assert best([0.05, 0.05], [0.03, 0.24]) == 2
+    assert best([0.07, 0.07], [0.03, 0.3]) == 2
+
+
+def test_a_tie_goes_to_the_lower_rate_from_three_seeds_on():
+    """log(0.022 / 0.02) is 0.095 in the mean; three seeds that spread by 0.3 hold 0, by 0.01 they do not."""
+    here = [0.02, 0.02, 0.02]
+
+    def best(half, least=here):
+        return rates.Curve(SPEC, {1: half, 2: least, 4: [0.9] * len(least)}, 10.0, log=True).best
+
+    spread = [0.022 * math.exp(step) for step in (-0.3, 0, 0.3)]
+    close = [0.022 * math.exp(step) for step in (-0.01, 0, 0.01)]
+    assert (best(spread), best(close), best(spread[1:], here[1:])) == (1, 2, 2)
+    # Paired by seed: both spread alike, and every seed errs 1.1 times as much, or a little more, at half.
+    assert best([1.1 * spread[0], 1.1 * spread[1], 1.11 * spread[2]], spread) == 2
+
+
 @pytest.mark.parametrize("rate", [0.00316228, 0.005, 0.002])
 def test_factors_of_the_tuned_rates_are_those_of_the_recipe(rate):
     """A comparison at own rates looks its curve up from the tuned rates: 1/16 and then 2 is 1/8, to the last bit."""
@@ -61,7 +87,7 @@ def test_rates_above_one_are_not_tried():
 
 
 def test_a_diverged_training_is_a_point_of_the_curve():
-    found = rates.Curve(SPEC, {1: [0.3, 0.2], 2: [0.1, 0.1], 4: [0.01, math.inf]}, 1.0, log=True)
+    found = rates.Curve(SPEC, {1: [0.4, 0.3], 2: [0.1, 0.1], 4: [0.01, math.inf]}, 1.0, log=True)
     assert (found.mean(4), found.best, found.wider()) == (math.inf, 2, [])
     lost = rates.Curve(SPEC, {1: [math.inf], 2: [math.inf], 4: [math.inf]}, 1.0, log=True)
     assert (lost.lowest, lost.best, lost.wider()) == (None, None, [])
@@ -162,18 +188,18 @@ def test_a_curve_whose_best_has_moved_is_noticed():
 
 def test_a_best_below_a_cliff_is_noticed():
     """The cap is 1, so that nothing is learned from 0.25 on; two steps above the best it is no cliff."""
-    steep, lost = curve({1: 0.2, 2: 0.1, 4: 0.25}), curve({1: 0.2, 2: 0.1, 4: math.inf})
+    steep, lost = curve({1: 0.4, 2: 0.1, 4: 0.25}), curve({1: 0.4, 2: 0.1, 4: math.inf})
     gentle, edge = curve({1: 0.2, 2: 0.1, 4: 0.24, 8: 1.0}), curve({1: 0.1, 2: 0.9})
     (said,) = rates.cliff_words({"softmax": steep, "ssa": gentle, "l1": lost, "sima": edge})
-    assert said.startswith("One step above the best of softmax, l1 nothing is learned")
+    assert said.startswith("One step above the best of softmax, l1 a tuning seed learns nothing")
     assert rates.cliff_words({"ssa": gentle, "sima": edge}) == []
 
 
 def test_the_table_has_the_best_its_bracket_and_each_error():
-    lines = table({"ssa": curve({1: 0.2, 2: 0.1, 4: 0.3}), "softmax": curve({1: 0.1, 2: 0.2, 4: math.inf})})
-    assert lines[0] == "| normalizer | best | rate | bracket | error | sensitivity | x1 | x2 | x4 |"
-    assert lines[2] == "| ssa | x2 | 0.01 (Muon 0.01) | x1 to x4 | 0.1 | 0.6 | 0.2 | 0.1 | 0.3 |"
-    assert lines[3] == "| softmax | none |  | none |  | 1 | 0.1 | 0.2 | inf |"
+    lines = table({"ssa": curve({1: 0.4, 2: 0.1, 4: 0.3}), "softmax": curve({1: 0.1, 2: 0.2, 4: math.inf})})
+    assert lines[0] == "| normalizer | best | rate | least | bracket | error | sensitivity | x1 | x2 | x4 |"
+    assert lines[2] == "| ssa | x2 | 0.01 (Muon 0.01) | x2 | x1 to x4 | 0.1 | 0.83 | 0.4 | 0.1 | 0.3 |"
+    assert lines[3] == "| softmax | none |  | none | none |  | 1 | 0.1 | 0.2 | inf |"
 
 
 class Tuned:
@@ -192,7 +218,7 @@ class Tuned:
 
 
 def test_a_stored_curve_is_the_mean_over_all_tuning_seeds_alone(monkeypatch):
-    monkeypatch.setattr(rates, "trivial_error", lambda *of: 1.0)
+    monkeypatch.setattr(rates, "trivial_error", lambda *of: 10.0)
     found = rates.stored(SPEC, Tuned())
     assert {factor: [*map(float, errors)] for factor, errors in found.errors.items()} == {
         0.5: pytest.approx([0.05, 1.2]), 1: pytest.approx([0.1, 0.3]), 2: pytest.approx([0.2, 0.6]),
@@ -215,23 +241,32 @@ def at_seeds(*seeds):
     return [SimpleNamespace(seed=seed) for seed in seeds]
 
 
-def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks():
+def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks(monkeypatch):
+    def holes(runs):
+        monkeypatch.setattr(rates, "curve", lambda *_: SimpleNamespace(lowest=2.0))
+        return rates.holes(SPEC, runs)
+
     whole, half = at_seeds(100, 101), at_seeds(100)
-    assert rates.holes({1.0: whole, 2.0: whole, 4.0: whole}) == {}
-    assert rates.holes({1.0: half, 4.0: whole}) == {1.0: [101], 2.0: [100, 101]}
-    assert rates.holes({1.0: whole, 2.0: whole, 4.0: half}) == {4.0: [101]}
+    assert holes({1.0: whole, 2.0: whole, 4.0: whole}) == {}
+    assert holes({1.0: half, 4.0: whole}) == {1.0: [101], 2.0: [100, 101]}
+    assert holes({1.0: whole, 2.0: whole, 4.0: half}) == {4.0: [101]}
+    # Five seeds at the least, 2, and its neighbours are enough: the others have the first two.
+    five = at_seeds(*range(100, 105))
+    assert holes({0.5: whole, 1.0: five, 2.0: five, 4.0: five, 8.0: whole}) == {}
+    assert holes({0.5: half, 1.0: five, 2.0: five, 4.0: whole, 8.0: whole}) == {0.5: [101], 4.0: [102, 103, 104]}
 
 
 def test_the_command_of_a_curve_with_a_hole_fills_it(monkeypatch):
     """Of 8, 16 and 32 times the rates, 16 was not run: the factors of the command have it."""
     monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(100, 101) for f in (8.0, 32.0)})
+    monkeypatch.setattr(rates, "curve", lambda *_: SimpleNamespace(lowest=8.0))
     with pytest.raises(BadValue, match=r"lacks x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"):
         rates.own([SPEC], SimpleNamespace(root="results"))
 
 
 def test_rows_of_curves_hold_the_best_and_its_bracket():
     found, none = rates.rows({"ssa": curve({1: 0.4, 2: 0.1, 4: 0.2}), "softmax": curve({1: 0.1, 2: 0.2})})
-    assert [found[name] for name in ("best", "rate", "muon_rate", "low", "high")] == [2, 0.01, 0.01, 1, 4]
+    assert [found[name] for name in rates.BEST[:-1]] == [2, 0.01, 0.01, 2, 1, 4]
     assert found["error"] == pytest.approx(0.1)
     assert all(math.isnan(none[name]) for name in rates.BEST)
     assert none["sensitivity"] == pytest.approx(math.log(2) / 2)
@@ -244,7 +279,7 @@ def test_nothing_is_sensitive_where_nothing_is_learned():
 
 def test_the_figure_rings_a_best_with_a_bracket_alone():
     edge = rates.Curve(resolve("linear", "softmax", "nano"), {1: [0.1], 2: [0.2]}, 1.0, log=True)
-    drawn = rates.figure({"ssa": curve({1: 0.2, 2: 0.1, 4: 0.3}), "softmax": edge}, "error")
+    drawn = rates.figure({"ssa": curve({1: 0.4, 2: 0.1, 4: 0.3}), "softmax": edge}, "error")
     rings = [line.get_xydata().tolist() for line in drawn.axes[0].lines if line.get_markersize() == 10]
     assert rings == [[[2, pytest.approx(0.1)]]]
 

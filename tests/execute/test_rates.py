@@ -43,7 +43,7 @@ def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monk
     said = "Own learning rates, each the best of its curve over 1 tuning seed: softmax 0.012, ssa 0.003."
     assert study.rates == said
     assert said in (study.folder / "table.md").read_text()
-    assert "| `softmax` | x1 | 0.012 | x0.5 to x2 |" in (study.folder / "table.md").read_text()
+    assert "| `softmax` | x1 | 0.012 | x1 | x0.5 to x2 |" in (study.folder / "table.md").read_text()
     assert (study.folder / "rates.png").exists()
 
 
