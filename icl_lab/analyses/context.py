@@ -90,6 +90,7 @@ class Context(Analysis):
     title: ClassVar[str] = "the same answers after more context"
     of_errors: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Sequence[str]]] = {"error": ("context",)}
+    error_metrics: ClassVar[Sequence[str]] = ("", "error")
     last: ClassVar[Sequence[str]] = ("length",)
 
     lengths: tuple[int, ...] = option(
