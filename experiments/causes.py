@@ -7,6 +7,7 @@ A dot is a mean over training seeds: geometric of squared errors, arithmetic of 
 that has not learned ``linear`` in training conditions is left out and named.
 """
 
+import math
 import re
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from icl_lab.figures import axes as layout
 from icl_lab.figures import base
 from icl_lab.runs import summary
 from icl_lab.runs.evidence.archive import Archive
+from icl_lab.runs.measure import draw as draw_prompts
 from icl_lab.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +42,7 @@ LEAST = 1e-3  # a share below it stands at the left edge, marked 0: one wrong an
 PAGE = ROOT / "docs/extrapolation.md"
 DOTS = ("as papers test it", "cause right", "in training")
 COLUMNS = ("task", "row", "dot", "value", "low", "high", "seeds")
+ASKED = {"negative": (-math.inf, 0), "0 to 10": (0, 10), "10 to 20": (10, 20), "above 20": (20, math.inf)}
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,37 @@ def _row(task: str, name: str, dot: str, values: list[float], seeds: int, mean: 
     return dict(zip(COLUMNS, (task, name, dot, *numbers, str(seeds)), strict=True))
 
 
+def asked(store: Store) -> list[str]:
+    """Return the lines of a table: wrong answers of ``every`` by the number that is asked last, where "no" is right.
+
+    Means over training seeds of the share of prompts whose number lies in (low, high], in units of the sigma of
+    training. The prompts are drawn anew, the errors are those that the evidence keeps of each.
+    """
+    panel = PANELS["every"]
+    sides = Sides(experiments.load(panel.experiment, ROOT / "experiments"), store, panel.preset)
+    variants = [each.name for each in sides.experiment.variants]
+    cell = {axis: values[0] for axis, values in panel.cells.items()}
+    lines = md.head(["normalizer", "learning rate", "yes is right", *(f"asked: {name}" for name in ASKED), "seeds"])
+    for name in (each for each in variants if each + panel.right in variants):
+        for of, rate in ((name, "the preset's"), (name + panel.right, panel.right[2:])):
+            shares = [_wrong_by_asked(sides, of, seed, cell) for seed in sorted(sides.seeds(of))]
+            if shares:
+                means = [md.short(fmean(column)) for column in zip(*shares, strict=True)]
+                lines.append(md.row([name, rate, *means, str(len(shares))]))
+    return lines
+
+
+def _wrong_by_asked(sides: Sides, of: str, seed: int, cell: dict[str, float]) -> list[float]:
+    errors = sides.measured(of, seed)[1]
+    if errors is None:
+        raise click.ClickException(f"the errors of single prompts of {of}, seed {seed}, are not in the evidence.")
+    prompt = draw_prompts(sides.task, int(cell["length"]), sides.spec(of).test, {"sigma": cell["sigma"]})
+    numbers = prompt.tokens[:, : prompt.end : 2, 0]  # (b, length); labels stand between them
+    wrong, yes, last = errors.at(cell) > 0, (numbers > 0).all(1), numbers[:, -1]
+    groups = [yes, *(~yes & (low < last) & (last <= high) for low, high in ASKED.values())]
+    return [wrong[group].double().mean().item() for group in groups]
+
+
 def page(rows: list[Row]) -> list[str]:
     """Return the lines of the page's table: for each task the range over normalizers of each kind of dot."""
     head = ["task, far from training", "trivial answer", *DOTS, "normalizers", "seeds"]
@@ -264,7 +298,8 @@ def _panel(axes: Axes, task: str, rows: list[Row], order: list[str], ink: str, p
 def main(check: bool, results: Path | None) -> None:
     """Write the table and the pictures, or say whether they are of other numbers than the evidence holds."""
     with tempfile.TemporaryDirectory() as empty:
-        rows = table(Store(results or Path(empty), Archive(ROOT / "results/evidence")))
+        store = Store(results or Path(empty), Archive(ROOT / "results/evidence"))
+        rows, by_asked = table(store), asked(store)
     numbers = csv_text(COLUMNS, rows)
     origin = f"causes.csv: {sha256(numbers.encode())[:12]}"
     folder = results or PICTURES
@@ -272,9 +307,11 @@ def main(check: bool, results: Path | None) -> None:
     names = [f"{name}.png" for name in looks if base.origin(folder / f"{name}.png") != origin]
     file = folder / TABLE.name
     names += [file.name] * (not file.exists() or file.read_text() != numbers)
-    before = PAGE.read_text()
-    block = "\n".join(["<!-- causes -->", *page(rows), "<!-- end causes -->"])
-    after = re.sub("<!-- causes -->\n.*?<!-- end causes -->", lambda _: block, before, count=1, flags=re.DOTALL)
+    before = after = PAGE.read_text()
+    for name, lines in {"causes": page(rows), "asked": by_asked}.items():
+        block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- end {name} -->"])
+        pattern = f"<!-- {name} -->\n.*?<!-- end {name} -->"
+        after = re.sub(pattern, lambda _, block=block: block, after, count=1, flags=re.DOTALL)
     names += [PAGE.name] * (before != after and results is None)
     click.echo(f"{', '.join(names) or 'nothing'} out of step")
     if check:

@@ -7,6 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from icl_lab import tasks
+from icl_lab.runs.measure import draw
+from icl_lab.runs.spec import resolve
+
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "results" / "evidence"
 PARTS = [EVIDENCE / part["name"] for part in json.loads((EVIDENCE / "index.json").read_text())["parts"]]
@@ -95,3 +99,21 @@ def test_each_dot_is_a_mean_over_seeds(task, runs, cells):
             row = TABLE.loc[task, name, dot]
             wanted = [mean, found.min(), found.max(), len(both)]
             assert row[["value", "low", "high", "seeds"]].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-9), name
+
+
+def test_errors_by_the_asked_number_add_up_to_those_of_the_figure():
+    """The balanced error is half the share wrong where yes is right, and half of that where no is, by hand."""
+    task = tasks.build("every:balance=half")
+    test = resolve("every:balance=half", "softmax", "nano", ["test.axes.length=40,200", "test.prompts=512"]).test
+    prompt = draw(task, 40, test, {"sigma": 30.0})
+    numbers = prompt.tokens[:, 0 : prompt.end : 2, 0]
+    last = numbers[:, -1][(numbers <= 0).any(1)].numpy()
+    groups = [last <= 0, (last > 0) & (last <= 10), (last > 10) & (last <= 20), last > 20]
+    block = (ROOT / "docs/extrapolation.md").read_text().split("<!-- asked -->\n")[1].split("<!-- end asked -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()[2:]]
+    assert len(rows) > 10
+    for name, rate, *cells in rows:
+        yes, *no = (float(cell.replace("−", "-")) for cell in cells[:-1])
+        balanced = (yes + sum(share * group.mean() for share, group in zip(no, groups, strict=True))) / 2
+        dot = "as papers test it" if rate == "the preset's" else "cause right"
+        assert balanced == pytest.approx(TABLE.loc["every", name, dot]["value"], abs=0.005), (name, rate)
