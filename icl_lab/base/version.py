@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 PACKAGE = Path(__file__).parents[1]
 BUILT = "commit.txt"  # in a package that was built from a checkout: see hatch_build.py
 
