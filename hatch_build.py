@@ -52,7 +52,7 @@ def indexed(text: str) -> str:
     for dead in (
         r"<picture>.*?</picture>\n\n.*?\n\n",  # with its caption
         r"\n? *<!--.*?-->",
-        r"## The tree\n.*(?=`CITATION)",
+        r"## Where things are\n.*(?=`CITATION)",
         r"The first command installs [^)]*\)\. ",
     ):
         text = re.sub(dead, "", text, flags=re.DOTALL)

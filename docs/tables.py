@@ -181,7 +181,6 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "commands": lambda root: manual(cli, "icl-lab"),
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
-    "findings": lambda root: ledger.table(headlines.chosen(recorded(root))[:6], "experiments"),
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
 }

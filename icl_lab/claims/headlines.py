@@ -6,7 +6,7 @@ from icl_lab.base.errors import UnknownName
 from icl_lab.claims import ledger
 from icl_lab.claims.ledger import Finding, strongest
 
-# Experiment and statement of each, in the order in which they are shown; the README shows the first six.
+# Experiment and statement of each, in the order in which they are shown.
 HEADLINES: tuple[tuple[str, str], ...] = (
     ("ssa-table1", "SSA errs less than softmax far from training"),
     ("boundary-bound", "SSA's bound leaves the same error as softmax's: the floors are equal far from training"),

@@ -238,13 +238,13 @@ def test_a_side_compared_with_itself_is_told_by_cells():
 def test_the_first_page_has_readmes_findings_and_picture(store):
     site = build(Stock.of(store, store.root, judge=made.claims(made.claim("A is less", "below"))))
     text = " ".join(" ".join(Page(site["index.html"]).text).split())
-    (bullet,) = re.findall(r"(?m)^\* \*\*SSA far from training\.\*\* (.*?)\(", (DOCS.parent / "README.md").read_text())
+    (bullet,) = re.findall(r"(?m)^\* \*\*SSA far from training\.\*\* (.*)$", (DOCS.parent / "README.md").read_text())
     assert " ".join(bullet.split())[:60] in text
     assert all(site[f"pictures/causes{kind}.png"].exists() for kind in ("", "-dark", "-narrow"))
     assert "docs/pictures" not in site["index.html"].decode()
     assert "cites" not in text
     assert "Train small GPT-2 models with softmax" in text
-    assert re.search(r'<a href="boundary.html">the\s+boundary</a>', site["index.html"].decode())
+    assert re.search(r'<a href="boundary.html">The\s+last\s+layer</a>', site["index.html"].decode())
     assert site["index.html"].count(b"<ul>") == 1  # comments between findings part no list
 
 

@@ -146,8 +146,8 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
 def readme_findings() -> str:
     """Return README's first sentence, its message, picture and findings; empty where there is no README."""
     text = README.read_text(encoding="utf-8") if README.exists() else ""
-    parts = re.search(r"(?s)\n\n([^\n]+).*?\n(\*\*[^\n]+\n[^\n]+\n\n<picture>.*?)\nRatio, or difference", text)
-    return f"\n{parts[1]}\n\n{parts[2]}".replace("](docs/", "](").replace('"docs/', '"') if parts else ""
+    parts = re.search(r"(?s)\n\n(.+?</picture>\n\n.+?\n\n).*?\n(## What was found\n.*?)\n\nIntervals hold", text)
+    return f"\n{parts[1]}{parts[2]}".replace("](docs/", "](").replace('"docs/', '"') if parts else ""
 
 
 def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: Mapping[str, Any]) -> Site:
