@@ -22,15 +22,18 @@ from icl_lab.claims import experiment, headlines, ledger, paper_report
 from icl_lab.claims.ledger import Finding
 from icl_lab.cli import catalogue
 from icl_lab.cli.main import cli
+from icl_lab.comparison import rates
 from icl_lab.execute.progress import Bar
 from icl_lab.runs import extras, study_folder
 from icl_lab.runs.evidence.archive import Archive
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
 BLOCK = re.compile(r"(?ms)(?P<open>^<!-- index (?P<what>\w+) -->)\n.*?(?P<close>^<!-- end -->)")
 FINDINGS = Path("results/findings.md")
 SOURCE = "source (arXiv)"  # column of a table
 MARKS = {"sums_to_one": "Σ", "non_negative": "+", "prefix_consistent": "p", "ordered": "o"}  # of the traits
+ALIBI = ("softmax ssmax:s=swap ssa", "model.positions=alibi")  # normalizers and setting of two curves
 LEGEND = (
     "Learned: numbers a head, as built without options. Traits: Σ the weights of a row sum to 1, + none is negative, "
     "p a row does not change when the prompt goes on, o the order of the keys matters."
@@ -171,6 +174,26 @@ def _paper(root: Path, name: str) -> list[str]:
     return ledger.page(paper_report.of_paper(name, files, recorded(root)))
 
 
+def _curves(root: Path, task: str, attns: str, *settings: str) -> list[str]:
+    """Table of the stored learning-rate curves of some normalizers on one task at ``nano``."""
+    store = _committed(root)
+    specs = {attn: resolve(task, attn, "nano", settings) for attn in attns.split()}
+    return rates.table({name: curve for name, spec in specs.items() if (curve := rates.stored(spec, store))})
+
+
+def _far_over_rates(root: Path) -> list[str]:
+    """Errors on ``linear`` at ``nano`` far from training, over softmax's at the same rate, and at own rates."""
+    words = {(each.experiment, each.claim): each.interval for each in recorded(root) if each.preset == "nano"}
+    own = {"ssa": "SSA errs less than", "lssa": "LSSA errs less than", "entmax": "Entmax does not help"}
+    rows = []
+    for name in ("ssa", "lssa", "ssmax", "entmax"):
+        shared = [f"{name} errs as softmax far out{rate}" for rate in (", half the rate", "", ", twice the rate")]
+        cells = [words["recipe-rates", statement] for statement in shared]
+        tuned = f"At own rates {own[name]} softmax far from training" if name in own else ""
+        rows.append([f"`{name}`", *cells, words.get(("table1-own-rates", tuned)) or "—"])
+    return md.table(["over softmax, far from training", "half the rate", "the preset's", "twice", "own rates"], rows)
+
+
 # What may stand between marks, and who writes it.
 BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "tasks": lambda root: parts("tasks"),
@@ -181,6 +204,10 @@ BLOCKS: Mapping[str, Callable[[Path], Sequence[str]]] = {
     "commands": lambda root: manual(cli, "icl-lab"),
     "experiments": _experiments,
     "analyses": lambda root: _analyses(),
+    "curves_linear": partial(_curves, task="linear", attns="softmax ssa lssa entmax sparsemax cosformer"),
+    "curves_every": lambda root: _curves(root, "every:balance=half", *ALIBI),
+    "curves_needle": lambda root: _curves(root, "needle", *ALIBI),
+    "rates_far": _far_over_rates,
     "headlines": lambda root: ledger.table(headlines.chosen(recorded(root)), "../experiments"),
     **{f"paper_{name}": partial(_paper, name=name) for name in ledger.PAPERS},
 }
