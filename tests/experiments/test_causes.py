@@ -1,6 +1,7 @@
 """Numbers of the figure of causes, computed again from the Parquet parts with pandas alone."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +118,14 @@ def test_errors_by_the_asked_number_add_up_to_those_of_the_figure():
         balanced = (yes + sum(share * group.mean() for share, group in zip(no, groups, strict=True))) / 2
         dot = "as papers test it" if rate == "the preset's" else "cause right"
         assert balanced == pytest.approx(TABLE.loc["every", name, dot]["value"], abs=0.005), (name, rate)
+
+
+def test_the_numbers_of_readmes_first_finding_are_softmaxs_in_the_figure():
+    (bullet,) = re.findall(r"\* \*\*What decides\.\*\*(.*?)\(", (ROOT / "README.md").read_text(), re.DOTALL)
+    printed = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", bullet)]
+    held = [
+        TABLE.loc[task, "softmax", dot]["value"] * (1 if task == "linear" else 100)
+        for task in ("linear", "every", "needle") for dot in ("as papers test it", "cause right")
+    ]  # fmt: skip
+    digits = (0, 2, 0, 0, 0, 1)
+    assert printed == [round(value, places) for value, places in zip(held, digits, strict=True)]
