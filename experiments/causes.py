@@ -1,6 +1,7 @@
 """Figure of what decides far from training: a row a normalizer, as papers test it and with the cause put right.
 
-python experiments/causes.py            reads the evidence, writes docs/pictures/causes*.png and causes.csv beside them
+python experiments/causes.py            reads the evidence, writes docs/pictures/causes*.png and beside them causes.csv
+                                        and causes.svg, whose dots say their numbers under the pointer
 python experiments/causes.py --check    only says whether these are of other numbers (exit status 1)
 
 A dot is a mean over training seeds: geometric of squared errors, arithmetic of shares of wrong answers. A normalizer
@@ -42,6 +43,7 @@ LEAST = 1e-3  # a share below it stands at the left edge, marked 0: one wrong an
 PAGE = ROOT / "docs/extrapolation.md"
 DOTS = ("as papers test it", "cause right", "in training")
 COLUMNS = ("task", "row", "dot", "value", "low", "high", "seeds")
+SAID = "said: "  # begins the name of a mark in the SVG that says its numbers
 ASKED = {"negative": (-math.inf, 0), "0 to 10": (0, 10), "10 to 20": (10, 20), "above 20": (20, math.inf)}
 
 
@@ -263,6 +265,15 @@ def _panel(axes: Axes, task: str, rows: list[Row], order: list[str], ink: str, p
         places = [values[name, dot] for name in known]
         axes.scatter(places, [at[name] for name in known], s=26, c=face, edgecolors=ink if face == ink else blue,
                      linewidths=1.3, label=label, zorder=3, clip_on=False)  # fmt: skip
+    for row in rows:
+        if row["row"] in at and row["dot"] in DOTS[:2] and row["value"]:
+            spread = f" [{row['low']}, {row['high']}]" if row["seeds"] != "1" else ""
+            said = (
+                f"{row['row']}, {row['dot']}: {row['value']}{spread}, {row['seeds']} seed{'s' * (row['seeds'] != '1')}"
+            )
+            place = [values[row["row"], row["dot"]]], [at[row["row"]]]
+            (mark,) = axes.plot(*place, "o", alpha=0, clip_on=False, gid=f"{SAID}{said}")
+            mark.set_in_layout(False)
     home = [values[name, "in training"] for name in order if (name, "in training") in values]
     lines = {"error in training, softmax": (values.get(("softmax", "in training"), min(home)), ":")}
     lines["the trivial answer"] = (values["any normalizer", "trivial answer"], "--")
@@ -292,6 +303,14 @@ def _panel(axes: Axes, task: str, rows: list[Row], order: list[str], ink: str, p
     )
 
 
+def hovered(figure: Figure) -> bytes:
+    """Return the figure as SVG in which each dot has a title: browsers show it under the pointer."""
+    text = base.encode(figure, "svg").decode()
+    return re.sub(
+        rf'<g id="{SAID}([^"]*)">', lambda mark: f'<g pointer-events="all"><title>{mark[1]}</title>', text
+    ).encode()
+
+
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing.")
 @click.option("--results", type=click.Path(path_type=Path), help="Read runs of this folder too; draw into it.")
@@ -307,6 +326,8 @@ def main(check: bool, results: Path | None) -> None:
     names = [f"{name}.png" for name in looks if base.origin(folder / f"{name}.png") != origin]
     file = folder / TABLE.name
     names += [file.name] * (not file.exists() or file.read_text() != numbers)
+    hover = folder / "causes.svg"
+    names += [hover.name] * (not hover.exists() or origin not in hover.read_text())
     before = after = PAGE.read_text()
     for name, lines in {"causes": page(rows), "asked": by_asked}.items():
         block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- end {name} -->"])
@@ -317,6 +338,7 @@ def main(check: bool, results: Path | None) -> None:
     if check:
         sys.exit(bool(names))
     file.write_text(numbers)
+    hover.write_bytes(hovered(draw(rows)) + f"<!-- {origin} -->\n".encode())
     if results is None:
         PAGE.write_text(after)
     for name, look in looks.items():
