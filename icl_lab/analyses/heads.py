@@ -9,19 +9,8 @@ import torch
 from torch import Tensor
 
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention_rows import (
-    statistics,
-    watchable,
-)
-from icl_lab.analyses.findings import (
-    Curves,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    known_median,
-)
+from icl_lab.analyses.attention_rows import statistics, watchable
+from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
 from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
@@ -30,7 +19,7 @@ from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import summary
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
 
 SHOWN = ("entropy", "largest", "first", "itself", "previous", "answers")
 WORDS = {  # of the statistics in the table
@@ -57,6 +46,7 @@ class Heads(Analysis):
     title: ClassVar[str] = "what heads attend to, as in training"
     across: ClassVar[str] = "answer of the prompt, from 1"
     constants: ClassVar[bool] = True
+    of_shares: ClassVar[bool] = True  # entropies are those of log n
 
     prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
 
@@ -124,10 +114,6 @@ class Heads(Analysis):
             for rule, (spread, largest) in medians.items()
         )
         return f"At the last answer in training conditions the median head has an entropy of {md.listed(entropies)}."
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return 1: weights are shares, and entropies shares of log n."""
-        return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.

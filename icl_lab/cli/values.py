@@ -8,6 +8,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,6 @@ class NewFile(Folder):
 class Finite(click.FloatRange):
     """A finite number within bounds: comparisons let NaN through."""
 
-    def __init__(self, least: float, most: float, *, least_open: bool = False) -> None:
-        super().__init__(least, most, min_open=least_open)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse NaN, then what lies out of bounds."""
         found = super().convert(value, param, ctx)
@@ -145,6 +143,10 @@ def several_rules(context: click.Context, option: click.Parameter, given: tuple[
     if given and not rules:
         raise click.BadParameter(f"'{' '.join(given)}' names no normalizer; such as softmax,ssa.", context, option)
     return rules
+
+
+# Normalizers of a command, as a tuple ``attns``.
+attn_option = partial(click.option, "--attn", "attns", multiple=True, callback=several_rules)
 
 
 def several_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

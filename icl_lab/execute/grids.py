@@ -12,13 +12,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.base.tables import csv_text
 from icl_lab.comparison.gather import gather
+from icl_lab.comparison.page.words import number
 from icl_lab.comparison.statistics import Effect
 from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan
@@ -32,9 +35,6 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import by_rule
 from icl_lab.runs.study_folder import StudyRecord
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 KIND = "grid"
 MOST = 10_000  # runs, unless ``Where.allow_large``
@@ -142,8 +142,8 @@ def _text(
     lines = []
     for row in rows:
         star = " *" if id(row) in marked else ""
-        cells = [*(row[field] for field in plan.grid), row["attn"], _number(fmean(row["errors"])) + star]
-        cells += [_number(row["summary"])] if "summary" in row else []
+        cells = [*(row[field] for field in plan.grid), row["attn"], number(fmean(row["errors"])) + star]
+        cells += [number(row["summary"])] if "summary" in row else []
         numbers = [_interval(row.get(name)) for name in EFFECTS] if baseline else []
         lines.append([*cells, *("" if math.isnan(each[0]) else md.interval(*each) for each in numbers)])
     about = f"{metric}, in training conditions" if "summary" in rows[0] else f"Last {metric}"
@@ -161,11 +161,7 @@ def _text(
     )
 
 
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3g}"
-
-
-def figure(plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str) -> "Figure | None":
+def figure(plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str) -> Figure | None:
     """Draw the errors: over one field as curves, over two as heat maps; over more there is none."""
     log = all(error > 0 for row in rows for error in row["errors"]) and tasks.build(plan.task).log_scale
     title = f"{plan.task}, preset {plan.preset}{' (ring: best)' if chosen else ''}"
@@ -203,4 +199,4 @@ def _named(values: Iterable[str]) -> bool:
 
 def _places(values: Sequence[str]) -> dict[str, float]:
     """Places of values on an axis: the numbers themselves, or their order where one is no number."""
-    return {value: float(number if _named(values) else value) for number, value in enumerate(values)}
+    return {value: float(place if _named(values) else value) for place, value in enumerate(values)}

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import finish, laid_out, legend, log_ticks, sheet, wrapped
+from icl_lab.figures.axes import finish, laid_out, legend, log_ticks, panelled, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
-from icl_lab.figures.styles import MARKERS, Style, styles
+from icl_lab.figures.styles import Style, styles
 
 Line = Sequence[tuple[float, float]]
 Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or rescaled -> spread of functions -> value
@@ -35,10 +35,7 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
     below: detected onsets, where the answer leaves the truth. Those inside the training range are left out: where a
     function is as steep as 9x, answers leave the truth at once, and the place says nothing of a bound.
     """
-    across = min(2, len(panels))
-    down = -(-len(panels) // across)
-    figure = sheet(5.4 * across, 3.9 * down + 0.9, title)
-    places = laid_out(figure, len(panels), across)
+    figure, places = panelled(len(panels), min(2, len(panels)), (5.4, 3.9), (0, 0.9), title)
     looks = styles(dict.fromkeys(rule for panel in panels.values() for rule in panel.curves))
     every = [y for panel in panels.values() for seeds in panel.curves.values() for line in seeds for _, y in line]
     top = min(reach, 1.25 * max(np.abs(every).max(), trained))
@@ -69,27 +66,19 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
     return figure
 
 
-def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, words: tuple[str, str]) -> Figure:
+def bound(models: Mapping[str, Sequence[Model]], *, title: str, words: tuple[str, str]) -> Figure:
     """Draw the largest answers B against the bound C, one dot per model, and errors over the spread of functions.
 
-    ``sizes`` holds the models of each size, by label and seed. Left: those of all sizes, distinguished by markers.
-    Right: geometric means over seeds of the models of the last size; shaded are errors below the floor of the lowest
-    bound. ``words`` name the spread and the error.
+    ``models`` are by label, one a seed. Right: geometric means over seeds; shaded are errors below the floor of the
+    lowest bound. ``words`` name the spread and the error.
     """
     figure = sheet(10.4, 4.6, title)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
-    looks = styles(dict.fromkeys(label for models in sizes.values() for label in models))
-    marks = dict(zip(sizes, MARKERS, strict=False)) if len(sizes) > 1 else {}
-    _largest(left, sizes, looks, marks)
-    *_, (size, last) = sizes.items()
-    _errors(right, last, looks)
+    looks = styles(models)
+    _largest(left, models, looks)
+    _errors(right, models, looks)
     right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
     finish(right, "")
-    for name, mark in marks.items():
-        right.plot([], [], mark, color="0.5", markersize=5, label=name)
-    if marks:
-        left.set_title("all sizes")
-        right.set_title(size)
     legend(figure, right)
     return figure
 
@@ -167,18 +156,12 @@ def law(
     return figure
 
 
-def _largest(
-    axes: Axes,
-    sizes: Mapping[str, Mapping[str, Sequence[Model]]],
-    looks: Mapping[str, Style],
-    marks: Mapping[str, str],
-) -> None:
+def _largest(axes: Axes, models: Mapping[str, Sequence[Model]], looks: Mapping[str, Style]) -> None:
     """Dots, one per model: its bound C across, its largest answer B upwards."""
     highest = 0.0
-    dots = [(size, label, each) for size, models in sizes.items() for label, seeds in models.items() for each in seeds]
-    for size, label, each in dots:
+    for look, each in ((looks[label], each) for label, seeds in models.items() for each in seeds):
         c, b = next(iter(each["bound"].values())), max(each["largest"].values())
-        axes.plot(c, b, marks.get(size, looks[label].marker), color=looks[label].color, markersize=5)
+        axes.plot(c, b, look.marker, color=look.color, markersize=5)
         highest = max(highest, 1.1 * c, 1.1 * b)
     axes.plot([0, highest], [0, highest], color="0.6", linewidth=1, zorder=0)
     axes.annotate("B = C", (0.3 * highest, 0.3 * highest), (-4, 4), textcoords="offset points", ha="right", color="0.4")
@@ -191,7 +174,7 @@ def _errors(axes: Axes, models: Mapping[str, Sequence[Model]], looks: Mapping[st
     """Errors of each label as they are and with labels rescaled, and the floor shaded."""
     lowest, floors = np.inf, list[Mapping[float, float]]()
     for label, look in looks.items():
-        seeds = models.get(label, [])
+        seeds = models[label]
         axes.plot([], [], "-", color=look.color, linewidth=1.6, label=label)
         for metric, dash in (("error", "-"), ("rescaled", ":")):
             known = [each[metric] for each in seeds if metric in each]
@@ -219,8 +202,7 @@ def control(
     bounded. Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0
     (answers on the wrong side) has no place on a logarithmic axis: the panel says how many there are.
     """
-    figure = sheet(4.6 * len(panels), 4.1, title)
-    places = laid_out(figure, len(panels), len(panels), sharey=True)
+    figure, places = panelled(len(panels), len(panels), (4.6, 4.1), (0, 0), title, sharey=True)
     x = np.abs(slopes)
     looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
     for axes, (name, rules) in zip(places, panels.items(), strict=True):
@@ -270,9 +252,7 @@ def sweeps(
     answering 0. Only to the right of ``judged`` is a bound expected to explain the error.
     """
     across = min(3, len(rules))
-    down = -(-len(rules) // across)
-    figure = sheet(3.4 * across + 0.4, 3.1 * down + 0.7, title)
-    places = laid_out(figure, len(rules), across, sharey=True)
+    figure, places = panelled(len(rules), across, (3.4, 3.1), (0.4, 0.7), title, sharey=True)
     floor = min(value for measured, _ in rules.values() for row in measured for value in row) / 2
     looks = styles(rules)
     for number, (axes, (rule, (measured, predicted))) in enumerate(zip(places, rules.items(), strict=True)):

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icl_lab.base.learned import places
-from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, sheet, ticks, wrapped
+from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, panelled, sheet, ticks, wrapped
 from icl_lab.figures.base import INKS
 from icl_lab.figures.styles import Style, styles
 
@@ -22,20 +22,16 @@ SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of,
 CROWD = 8  # more normalizers than this get a panel each
 
 
-def learning_curve(histories: Mapping[str, History], *, title: str, label: str) -> Figure:
-    """Draw the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
+def learning_curve(rule: str, history: History, *, title: str, label: str) -> Figure:
+    """Draw the training loss of a normalizer, on a logarithmic scale, and the length of the prompts below it."""
     figure = sheet(CURVE, 4.3, title)
     loss, length = figure.subplots(2, sharex=True, height_ratios=(4, 1))
-    for name, look in styles(histories).items():
-        rows = histories[name]
-        steps = [row["step"] for row in rows]
-        loss.plot(steps, [row["loss"] for row in rows], linewidth=1, label=name, **look.line)
-        length.plot(steps, [row["length"] for row in rows], linewidth=1, **look.line)
+    look, steps = styles([rule])[rule], [row["step"] for row in history]
+    loss.plot(steps, [row["loss"] for row in history], linewidth=1, label=rule, **look.line)
+    length.plot(steps, [row["length"] for row in history], linewidth=1, **look.line)
     loss.set(yscale="log", ylabel=label)
     log_ticks(loss.yaxis)
     loss.grid(alpha=0.3)
-    if len(histories) > 1:
-        loss.legend(frameon=False)
     length.set(ylabel="examples")
     ticks(length.yaxis, length.dataLim.intervaly)
     length.grid(alpha=0.3)
@@ -81,9 +77,8 @@ def losses(
         legend(figure, axes, below=width <= NARROW, size=7)
     else:
         across = max(2, int(width // 1.9))
-        down = -(-len(rules) // across)
-        figure = sheet(width, 1.35 * down + 0.8, title)
-        panels = dict(zip(rules, laid_out(figure, len(rules), across, sharex=True, sharey=True), strict=True))
+        figure, found = panelled(len(rules), across, (0, 1.35), (width, 0.8), title, sharex=True, sharey=True)
+        panels = dict(zip(rules, found, strict=True))
         for rule, axes in panels.items():
             if rule != baseline:
                 _losses(axes, rules[baseline], looks[baseline], baseline, faint=True)

@@ -40,6 +40,9 @@ class Digits(HasPictures, ReadsFiles):
     """
 
     roles: ClassVar[int] = 1
+    outputs: ClassVar[int] = 10  # a logit for each class
+    # Channels, rows and columns, known without scikit-learn: who lists, plans or estimates runs asks for them.
+    shape: ClassVar[tuple[int, int, int]] = (1, 8, 8)
     bidirectional: ClassVar[bool] = True
     worst: ClassVar[float] = 1.0
     headline: ClassVar[str] = "error"
@@ -53,6 +56,7 @@ class Digits(HasPictures, ReadsFiles):
         "translation": Label("pixels that the image is moved by", "moved"),
         "length": Label("patches of an image", "patches"),
     }
+    training: ClassVar[dict[str, float]] = {"noise": 0.0, "contrast": 1.0, "translation": 0.0}
     metric_labels: ClassVar[Mapping[str, str]] = {
         "error": "error rate",
         "cross-entropy": "cross-entropy in nats",
@@ -68,11 +72,6 @@ class Digits(HasPictures, ReadsFiles):
     def pictures(self) -> Pictures:
         """The images; raises ``BadValue`` where they cannot be read."""
         return pictures("")
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, rows and columns of an image."""
-        return 1, 8, 8  # known without scikit-learn: who lists, plans or estimates runs asks for it
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -95,11 +94,6 @@ class Digits(HasPictures, ReadsFiles):
         return self.shape[0] * self.patch**2
 
     @property
-    def outputs(self) -> int:  # type: ignore[override]
-        """A logit for each class."""
-        return 10
-
-    @property
     def axes(self) -> Mapping[str, Axes]:  # type: ignore[override]
         """Shifts of the one length that there is."""
         length = (self.patches,)
@@ -118,10 +112,6 @@ class Digits(HasPictures, ReadsFiles):
     def usual(self) -> Mapping[str, str]:  # type: ignore[override]
         """Prompts of one length."""
         return {f"train.curriculum.{end}": str(self.patches) for end in ("stop", "start")}
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"noise": 0.0, "contrast": 1.0, "translation": 0.0}
 
     def pins(self) -> Mapping[str, str]:
         return {}
@@ -238,7 +228,7 @@ class Images(Digits):
         return found
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]
         return self.pictures.shape if self.folder else super().shape
 
     @property

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,7 @@ from icl_lab.cli.options import (
     where_options,
 )
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Numbers, cell_of, several_rules
+from icl_lab.cli.values import Numbers, attn_option, cell_of
 from icl_lab.execute.where import SEEDS
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: 
 
 @click.command()
 @click.option("--task", required=True, help="See: icl-lab list tasks.")
-@click.option(
-    "--attn", "attns", required=True, multiple=True, callback=several_rules, help="Normalizer; may be given again."
-)
+@attn_option(required=True, help="Normalizer; may be given again.")
 @click.option("--seeds", default=2, show_default=True, type=click.IntRange(1, SEEDS), help="Tuning seeds, from 100 on.")
 @click.option(
     "--factors",
@@ -121,27 +119,18 @@ def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: 
 @where_options
 @crowd_options
 @gathered
-def rates(
-    task: str,
-    attns: "Sequence[str]",
-    preset: str,
-    settings: "Sequence[str]",
-    seeds: int,
-    factors: "Sequence[float]",
-    widths: "Sequence[int]",
-    where: "Where",
-) -> None:
+def rates(where: "Where", **asked: Any) -> None:
     """Find the best learning rates of each normalizer: errors over their factor.
 
     Trains from tuning seeds and tests on tuning prompts, which no comparison reads; compare --rates own takes the best.
     """
     from icl_lab.execute import rates as curves
 
-    plan = curves.RatesPlan(task, attns, preset, settings, seeds, widths, factors)
+    plan = curves.RatesPlan(**asked)
     with where.session() as lab:
         study = curves.measure(plan, lab, where)
     tell_files(study.folder, study.files, "rates.png")
-    out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [preset]})}")
+    out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [plan.preset]})}")
 
 
 @click.command()

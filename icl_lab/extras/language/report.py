@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from icl_lab.analyses.context import row
 from icl_lab.base import markdown as md
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import wilson
 from icl_lab.extras.language import needle
-from icl_lab.extras.language.study import REFERENCES, Answers, LanguageQuestion, Needles, Row, row
+from icl_lab.extras.language.study import REFERENCES, Answers, LanguageQuestion, Needles, Row
 from icl_lab.figures import lines
 from icl_lab.tasks.texts.corpus import Corpus
 
@@ -62,33 +64,17 @@ def figures(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dic
     steps = answers.places.steps
     means = {name: [nats[:, at].mean().item() for at in steps.values()] for name, nats in answers.losses.items()}
     title = f"{Path(question.model).name}: {corpus.name}"
-    drawn = {
-        "loss": lines.rivals(
-            list(steps),
-            {name: [[value] for value in line] for name, line in means.items() if name not in REFERENCES},
-            {name.removeprefix("reference:"): line for name, line in means.items() if name in REFERENCES},
-            axis="tokens read",
-            title=title,
-            label="loss in nats per token",
-            log=False,
-            mark=question.near,
-        )
-    }
+    rivals = partial(lines.rivals, title=title, log=False, mark=question.near)
+    rules = {name: [[value] for value in line] for name, line in means.items() if name not in REFERENCES}
+    known = {name.removeprefix("reference:"): line for name, line in means.items() if name in REFERENCES}
+    drawn = {"loss": rivals(list(steps), rules, known, axis="tokens read", label="loss in nats per token")}
     if question.needles and len(question.needles.contexts) > 1:
         wrong = {
             attn: [[_share(answers.needles, attn, context)] for context in question.needles.contexts]
             for attn in question.attns
         }
-        drawn["needle"] = lines.rivals(
-            question.needles.contexts,
-            wrong,
-            {},
-            axis="tokens of context",
-            title=title,
-            label="needles missed",
-            log=False,
-            mark=question.near,
-        )
+        contexts = question.needles.contexts
+        drawn["needle"] = rivals(contexts, wrong, {}, axis="tokens of context", label="needles missed")
     return drawn
 
 
