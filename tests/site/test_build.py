@@ -136,7 +136,7 @@ def test_a_hostile_name_is_text_and_nothing_else(tmp_path, name):
         assert not [tag for tag, found in page.tags if tag == "img" and "onerror" in found], where
         assert not [found for _, found in page.tags if any(key.startswith("on") for key in found)], where
         assert not [tag for tag, found in page.tags if tag == "script" and not found.get("src")], where
-    assert name.replace("%", "/") in " ".join(html(site)["index.html"].text)
+    assert name.replace("%", "/") in " ".join(html(site)["runs.html"].text)
     for where, data in site.items():
         if where.startswith("data/"):
             assert not re.search(rb"[<>&]", data), where
@@ -267,7 +267,7 @@ def test_the_list_counts_seeds_of_studies_without_experiment(store):
     site = build(stock)
     pages_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
     assert all("Other studies" not in " ".join(Page(site[page]).text) for page in pages_of.values())
-    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seeds"[^>]*>([^<]*)<', site["index.html"].decode(), re.DOTALL)
+    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seeds"[^>]*>([^<]*)<', site["runs.html"].decode(), re.DOTALL)
     assert dict(rows) == {
         pages_of["compare-x"]: "2",
         pages_of["compare-y"]: "1",
@@ -281,7 +281,7 @@ def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     (folder / "study.json").write_text("{}")
     grid = store.run(made.spec_of("ssa"), 1).folder / "grid.csv"
     grid.write_bytes(grid.read_bytes() + b"x")
-    index = made.site(store)["index.html"]
+    index = made.site(store)["runs.html"]
     rows = re.findall(r'(?s)<tr[^>]*class="damaged".*?data-c="kind">(\w+)<', index.decode())
     assert sorted(rows) == ["run", "study"]
     text = " ".join(Page(index).text)

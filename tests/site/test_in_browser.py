@@ -37,7 +37,7 @@ def place(tmp_path_factory):
     compared = Comparison(*shown, {"softmax": curve, HOSTILE: curve}, "mean squared error")
     entries = made.claim("SSA errs less", "below"), made.claim(HOSTILE, "inconclusive")
     judge = made.claims(*entries, comparisons=[compared])
-    stock = Stock.of(store, folder, judge=judge)
+    stock = Stock.of(store, folder, judge=judge, cards=made.cards())
     write(build(stock), folder / "site")
     return folder / "site"
 
@@ -67,6 +67,13 @@ def page_of(place, start, folder="runs"):
     return f"{folder}/" + next(path.name for path in sorted((place / folder).glob(f"{start}*.html")))
 
 
+def path_of(place, page):
+    """Path of one of PAGES."""
+    folders = {"study": ("compare-x", "studies"), "experiment": ("made", "experiments"), "card": ("ssa", "judge")}
+    starts = {"run": "linear-ssa", "hostile": "linear-script", "damaged": "linear-ssmax"}
+    return page if page.endswith(".html") else page_of(place, *folders.get(page, (starts.get(page), "runs")))
+
+
 def shown(tab):
     return tab.eval_on_selector_all(
         "#list tbody tr:not([hidden]) td[data-c=name] a", "all => all.map(a => a.textContent)"
@@ -74,15 +81,8 @@ def shown(tab):
 
 
 PAGES = [
-    "index.html",
-    "findings.html",
-    "overlay.html",
-    "boundary.html",
-    "run",
-    "hostile",
-    "damaged",
-    "study",
-    "experiment",
+    *("index.html", "findings.html", "runs.html", "overlay.html", "boundary.html", "extrapolation.html"),
+    *("run", "hostile", "damaged", "study", "experiment", "card"),
 ]
 
 
@@ -91,15 +91,8 @@ PAGES = [
     ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.exhaustive), (420, "dark")]
 )
 def test_pages_open_from_disk_without_requests_or_complaints(opened, place, width, scheme):
-    paths = {
-        "run": page_of(place, "linear-ssa"),
-        "hostile": page_of(place, "linear-script"),
-        "damaged": page_of(place, "linear-ssmax"),
-        "study": page_of(place, "compare-x", "studies"),
-        "experiment": page_of(place, "made", "experiments"),
-    }
     for page in PAGES:
-        tab, asked, complaints = opened(paths.get(page, page), width, scheme)
+        tab, asked, complaints = opened(path_of(place, page), width, scheme)
         tab.wait_for_timeout(200)
         assert [url for url in asked if not url.startswith(("file:", "data:"))] == [], page
         assert complaints == [], page
@@ -114,7 +107,7 @@ def test_pages_open_from_disk_without_requests_or_complaints(opened, place, widt
 
 @pytest.mark.slow
 def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
-    tab, _, _ = opened()
+    tab, _, _ = opened("runs.html")
     everything = len(shown(tab))
     tab.fill("#search", "SSA linear")
     assert set(shown(tab)) == {"ssa", "compare-x"}  # the study has that normalizer
@@ -141,7 +134,7 @@ def test_the_box_above_searches_from_every_page(opened, place):
 
 @pytest.mark.slow
 def test_columns_sort_both_ways_and_say_so(opened):
-    tab, _, _ = opened("index.html#kind=run&task=linear")
+    tab, _, _ = opened("runs.html#kind=run&task=linear")
     head = "[data-sort=number]"
     values = "all => all.map(cell => cell.textContent)"
     cells = "#list tbody tr:not([hidden]) td[data-c=number]"
@@ -161,7 +154,7 @@ def test_columns_sort_both_ways_and_say_so(opened):
 
 @pytest.mark.slow
 def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
-    tab, _, _ = opened()
+    tab, _, _ = opened("runs.html")
     count = tab.evaluate(
         """() => { const body = document.querySelector("#list tbody");
           for (let i = 0; i < 80; i += 1) body.append(body.rows[0].cloneNode(true));
@@ -275,7 +268,7 @@ def test_verdicts_can_be_filtered(opened):
 
 @pytest.mark.slow
 def test_ticked_runs_are_drawn_on_one_chart(opened):
-    tab, _, complaints = opened("index.html#kind=run&task=linear")
+    tab, _, complaints = opened("runs.html#kind=run&task=linear")
     assert tab.is_disabled("#overlay")
     for name in ("softmax", "ssa"):
         tab.check(f"#list tbody tr:not([hidden]) input[aria-label='Overlay {name}']")
@@ -303,7 +296,7 @@ def test_an_overlay_of_unknown_or_too_many_runs_says_so(opened):
 
 @pytest.mark.slow
 def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
-    tab, _, _ = opened()
+    tab, _, _ = opened("runs.html")
     seen = set()
     for _ in range(28):
         tab.keyboard.press("Tab")
@@ -321,7 +314,7 @@ def test_a_hostile_name_is_read_as_it_is(opened, place):
     tab, _, complaints = opened(page_of(place, "linear-script"))
     assert HOSTILE in tab.text_content("h1")
     assert HOSTILE in tab.text_content("#map")
-    tab.goto(f"{place.as_uri()}/index.html")
+    tab.goto(f"{place.as_uri()}/runs.html")
     assert HOSTILE in shown(tab)
     assert complaints == []
 
