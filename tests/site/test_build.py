@@ -69,6 +69,22 @@ def test_every_page_has_the_policy_and_asks_nobody_outside(site):
         assert not [found for _, found in page.tags if "style" in found or any(key.startswith("on") for key in found)]
 
 
+@pytest.mark.slow
+def test_every_page_describes_itself_to_those_who_link_to_it(site):
+    said = {}
+    for name, page in html(site).items():
+        metas = {found.get("name", found.get("property")): found.get("content") for tag, found in page.tags}
+        assert metas["og:description"] == metas["description"], name
+        assert metas["og:title"].strip(), name
+        picture = (PurePosixPath(name).parent / metas["og:image"]).parts
+        assert "/".join(picture[picture.count("..") * 2 :]) == "pictures/causes.png", name
+        said[name] = metas["description"]
+    assert "pictures/causes.png" in site
+    assert "Train small GPT-2 models" in said["index.html"]
+    assert len(set(said.values())) > len(said) - 2  # two runs may have one error
+    assert not [name for name, words in said.items() if not 20 < len(words) < 400 or "<" in words]
+
+
 def test_the_policy_allows_only_what_lies_beside():
     parts = dict(part.split(" ", 1) for part in pages.POLICY.split("; "))
     assert parts["default-src"] == "'none'"

@@ -19,7 +19,7 @@ Env = MutableMapping[str, Any]
 
 
 class SiteRenderer(RendererHTML):
-    """HTML of a page: tables and blocks of code scroll by keyboard; a picture by itself is a figure, a link to its file."""
+    """HTML of a page: tables and code scroll by keyboard; a picture alone is a figure and a link to its file."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         return Markup('<pre tabindex="0"><code>{}</code></pre>\n').format(tokens[idx].content)
