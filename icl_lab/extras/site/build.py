@@ -9,6 +9,7 @@ from importlib.resources import files as package_files
 from pathlib import Path
 
 from icl_lab import tasks
+from icl_lab.analyses.publish import sections
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.base.version import PACKAGE
@@ -138,7 +139,7 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         site |= _study(study, stock, page)
     for made in stock.cards.cards if stock.cards else ():
         path, asked = cards.page(made), stock.cards.questions
-        site[path] = page("card.html", path, card=made, parts=cards.parts(made), questions=asked)
+        site[path] = page("card.html", path, card=made, parts=sections(made.lines()[1:]), questions=asked)
     for spec in counted(stock.specifications, "drawing pages", tick):
         site |= _specification(spec, stock, page)
     return site

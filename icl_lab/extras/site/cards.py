@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icl_lab.analyses.publish import sections
 from icl_lab.base import markdown as md
 from icl_lab.claims import card
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.card import BASELINE, FOLDER, VERSION, Answers, Card
 from icl_lab.claims.ledger import Finding
-from icl_lab.comparison.page import Section
 from icl_lab.execute import judge
 from icl_lab.execute.where import Where
 from icl_lab.extras.site.names import address
@@ -51,11 +49,6 @@ def stored(store: Store, where: Where) -> Cards | None:
 def page(made: Card) -> str:
     """Return the path of the page of a card."""
     return f"judge/{address(made.rule)}.html"
-
-
-def parts(made: Card) -> list[Section]:
-    """Return a card as sections: what it says in a terminal, below its title."""
-    return sections(made.lines()[1:])
 
 
 def tone(found: Finding | None) -> str:
