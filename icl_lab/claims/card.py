@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from icl_lab.analyses import publish
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, UnknownName
 from icl_lab.claims import cost, judge, ledger
@@ -170,6 +171,14 @@ class Card:
         """Every question as a row (``rows``), against each baseline."""
         return [row for baseline, answered in self.answers.items() for row in rows(self.rule, baseline, answered)]
 
+    def page(self, command: str) -> str:
+        """The card as a page of one file, made by a command."""
+        asked = [("Suite", self.version), ("Preset", PRESET), ("Learning rate", RATES[self.rates])]
+        said = list(map(self.sentence, self.answers))
+        lines = [line for line in self.lines()[1:] if line not in said]
+        title = f"{self.rule} against {md.listed(self.answers)}"
+        return publish.document(title, "", " ".join(said), asked, lines, {}, command)
+
     def lines(self) -> list[str]:
         """The card as lines of Markdown."""
         text = [f"# {md.code(self.rule)}, suite {self.version}, preset {PRESET}, {RATES[self.rates]}"]
@@ -216,11 +225,12 @@ def rows(rule: str, baseline: str, answered: Answers) -> list[dict[str, Any]]:
 def table(found: Mapping[str, Answers], baseline: str, rates: str, asked: Suite) -> list[str]:
     """Return the table of many normalizers as lines: verdicts on each question, with the effect where there is one."""
     head = f"# Suite {asked.version}, preset {PRESET}, {rates}: verdicts against {baseline}"
-    cells = ([md.code(rule), *(_cell(each.get(name)) for name in asked.questions)] for rule, each in found.items())
+    cells = ([md.code(rule), *(cell(each.get(name)) for name in asked.questions)] for rule, each in found.items())
     return [head, "", *md.table(["normalizer", *asked.questions], cells), "", LEGEND]
 
 
-def _cell(found: Finding | None) -> str:
+def cell(found: Finding | None) -> str:
+    """Return the verdict with its marks, but that of the scale, which all share, and with the effect."""
     if found is None or found.state is State.NOT_RUN:
         return "—"
     effect = "" if math.isnan(found.effect) else f" {md.short(found.shown(found.effect))}"

@@ -9,11 +9,12 @@ from pathlib import Path
 from icl_lab import normalizers
 from icl_lab.base import outside
 from icl_lab.base.errors import BadValue, Unfinished
-from icl_lab.claims import card, cost
+from icl_lab.claims import card, cost, ledger
 from icl_lab.claims import experiment as experiments
 from icl_lab.claims.card import PRESET, Answers, Card
 from icl_lab.claims.sides import Sides
 from icl_lab.comparison.rates import check_code
+from icl_lab.comparison.verdict import State
 from icl_lab.execute.complete import complete
 from icl_lab.execute.experiment import next_step
 from icl_lab.execute.where import SEEDS, Where
@@ -67,33 +68,53 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
     compared = {name: [Sides(each.experiment, lab.store, PRESET) for each in sides] for name, sides in compared.items()}
     costs = cost.Costs(lab.store, PRESET)
     found = {baseline: card.answers(sides, costs).get(rule, {}) for baseline, sides in compared.items()}
+    return _card(asked, compared, found, left_out, where)
+
+
+def _card(
+    asked: Trial, compared: dict[str, list[Sides]], found: Mapping[str, Answers], left_out: Sequence[str], where: Where
+) -> Card:
     return Card(
-        rule=rule,
+        rule=asked.rule,
         version=card.suite(Path(where.experiments)).version,
         rates=asked.rates,
         answers=found,
-        slowdown={baseline: card.slowdown(sides, rule, baseline) for baseline, sides in compared.items()},
-        facts=facts.facts(rule),
-        nearest=facts.nearest(rule),
+        slowdown={baseline: card.slowdown(sides, asked.rule, baseline) for baseline, sides in compared.items()},
+        facts=facts.facts(asked.rule),
+        nearest=facts.nearest(asked.rule),
         distance=facts.DISTANCE,
         left_out=left_out,
         onward=_onward(asked, compared, found, where),
     )
 
 
-def judge_all(asked: Trial, lab: Lab, where: Where) -> dict[str, dict[str, Answers]]:
+def judge_all(asked: Trial, store: Store, where: Where) -> dict[str, dict[str, Answers]]:
     """Return what stored runs answer on every normalizer, by baseline; trains nothing.
 
     Each has its defaults, and each wrapper is around softmax.
     """
     every = [*normalizers.names(), *(f"softmax+{name}" for name in normalizers.wrappers.names())]
-    costs, found = cost.Costs(lab.store, PRESET), dict[str, dict[str, Answers]]()
+    costs, found = cost.Costs(store, PRESET), dict[str, dict[str, Answers]]()
     for baseline in map(normalizers.canonical, asked.against):
         rules = [rule for rule in every if rule != baseline]
-        compared = _compared(replace(asked, against=[baseline]), rules, lab.store, where)[0][baseline]
+        compared = _compared(replace(asked, against=[baseline]), rules, store, where)[0][baseline]
         answered = card.answers(compared, costs)
         found[baseline] = {rule: answered.get(rule, {}) for rule in rules}
     return found
+
+
+def cards(found: Mapping[str, Answers], store: Store, where: Where) -> list[Card]:
+    """Return the card of each normalizer with stored runs, from what ``judge_all`` found against softmax.
+
+    Chance finds are those among the questions of a card, as in a card that is asked for by itself.
+    """
+    made = list[Card]()
+    for rule, answered in found.items():
+        if any(each.state is not State.NOT_RUN for each in answered.values()):
+            compared, left_out = _compared(Trial(rule), [rule], store, where)
+            rated = dict(zip(answered, ledger.rated(list(answered.values())), strict=True))
+            made.append(_card(Trial(rule), compared, {card.BASELINE: rated}, left_out, where))
+    return made
 
 
 def _compared(

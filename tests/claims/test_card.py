@@ -1,7 +1,10 @@
 """The card of a normalizer: verdicts by hand on made-up runs, the suite's files, the command and what it refuses."""
 
+import dataclasses
+import html
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from icl_lab.claims.ledger import Finding
 from icl_lab.claims.sides import Sides
 from icl_lab.cli.output import rendered
 from icl_lab.comparison.verdict import State
-from icl_lab.execute.judge import Trial, judge_all
+from icl_lab.execute.judge import Trial, cards, judge_all
 from icl_lab.execute.judge import judge as tried
 from icl_lab.execute.where import Where
 from icl_lab.runs.evidence.archive import Archive
@@ -258,6 +261,40 @@ def test_the_table_of_all_trains_nothing(run, words, tmp_path):
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
+@pytest.mark.usefixtures("three")
+def test_the_page_of_a_card_says_what_the_terminal_says(run, words, tmp_path):
+    page = tmp_path / "cards" / "ssa.html"
+    assert run("judge", "ssa", *words, "--dry-run", "--out", str(page))[0] == 0
+    assert not page.exists()
+    code, out, err = run("judge", "ssa", *words, "--out", str(page))
+    assert (code, f"wrote {page}" in err) == (0, True)
+    text = " ".join(re.sub(r"<[^>]+>", " ", page.read_text()).split())
+    title, *lines = [line for line in out.splitlines() if line and not line.startswith("| ---")]
+    assert "ssa against softmax" in text
+    for cell in (part.strip(" `") for line in lines for part in line.strip("|").split(" | ")):
+        assert html.escape(cell.replace("`", ""), quote=False).replace("'", "&#39;") in text, cell
+    assert "http" not in page.read_text()
+    code, _, err = run("judge", "--all", *words, "--out", str(page))
+    assert (code, "--out writes the card of one normalizer" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("three")
+def test_stored_cards_are_those_that_are_asked_one_by_one(finish, files, tmp_path):
+    for seed, factor in enumerate((0.1, 0.2, 0.1)):
+        finish("lssa", seed, factor)
+    lab, where = lab_of(tmp_path), Where(results=tmp_path / "results", experiments=files, progress=False)
+    found = judge_all(Trial(""), lab.store, where)["softmax"]
+    made = cards(found, lab.store, where)
+    assert [each.rule for each in made] == ["lssa", "ssa"]  # others were not run
+    for each in made:
+        alone = tried(Trial(each.rule), lab, dataclasses.replace(where, dry_run=True))
+        assert each.lines() == alone.lines()
+        assert [a.q for a in each.answers["softmax"].values()] == [a.q for a in alone.answers["softmax"].values()]
+    # By hand: two equal p are 2 of 4 in the table, whose rate is p 4/2, and 2 of 2 in the card.
+    in_table, in_card = found["ssa"]["here"], made[1].answers["softmax"]["here"]
+    assert [in_table.q, in_card.q] == pytest.approx([2 * in_table.p, in_table.p])
+
+
 def lab_of(tmp_path, archive=None):
     return Lab(Store(tmp_path / "results", archive), Where(device="cpu").torch_device(), lambda text: None)
 
@@ -372,6 +409,7 @@ def test_one_trains_only_what_is_missing(run, words, finish, tmp_path):
 
 
 def test_all_baselines_are_judged(three, finish, files, tmp_path):
-    found = judge_all(Trial("", against=["softmax", "ssa"]), lab_of(tmp_path), Where(experiments=files, progress=False))
+    where = Where(experiments=files, progress=False)
+    found = judge_all(Trial("", against=["softmax", "ssa"]), lab_of(tmp_path).store, where)
     assert list(found) == ["softmax", "ssa"]
     assert card.verdict(found["ssa"]["softmax"]["here"]) == "worse"

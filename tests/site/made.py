@@ -11,10 +11,12 @@ from PIL import Image
 
 from icl_lab import tasks
 from icl_lab.base.grid import Grid
+from icl_lab.claims.card import Card
 from icl_lab.claims.ledger import Finding
 from icl_lab.claims.schema import Claim, Experiment, Quantity
 from icl_lab.comparison.verdict import Direction, State
 from icl_lab.extras.site.build import Stock, build
+from icl_lab.extras.site.cards import Cards
 from icl_lab.extras.site.claims import ClaimEntry, Claims
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run_files import encode_history
@@ -162,3 +164,17 @@ def claim(statement, direction, experiment="made", preset="smoke", **fields):
 def claims(*entries, comparisons=()):
     """What ``Stock.of`` judges by, where these are the claims."""
     return lambda *_: Claims(entries, entries, comparisons)
+
+
+def cards():
+    """Cards of ssa, on two questions better and open, and of ssmax, worse on the first."""
+    below, wide = claim("a", "below").found, {"low": math.log(0.4), "high": math.log(1.6), "more": 2}
+    asked = {"near": "RULE errs less than softmax", "far": "RULE errs less than softmax far away"}
+    ssa = {"near": below, "far": claim("b", "inconclusive", effect=math.log(0.8), **wide).found}
+    ssmax = {"near": claim("a", "above", effect=math.log(2), low=math.log(1.5), high=math.log(2.5)).found}
+    found = {"ssmax": ssmax, "ssa": ssa}
+    made = [
+        Card(rule, "1", "shared", {"softmax": each}, {"softmax": 1.5}, {"sum to 1": True}, ("lssa", 0.25), "half a sum")
+        for rule, each in found.items()
+    ]
+    return Cards(asked, found, made)

@@ -69,6 +69,22 @@ def test_every_page_has_the_policy_and_asks_nobody_outside(site):
         assert not [found for _, found in page.tags if "style" in found or any(key.startswith("on") for key in found)]
 
 
+@pytest.mark.slow
+def test_every_page_describes_itself_to_those_who_link_to_it(site):
+    said = {}
+    for name, page in html(site).items():
+        metas = {found.get("name", found.get("property")): found.get("content") for tag, found in page.tags}
+        assert metas["og:description"] == metas["description"], name
+        assert metas["og:title"].strip(), name
+        picture = (PurePosixPath(name).parent / metas["og:image"]).parts
+        assert "/".join(picture[picture.count("..") * 2 :]) == "pictures/causes.png", name
+        said[name] = metas["description"]
+    assert "pictures/causes.png" in site
+    assert "Train small GPT-2 models" in said["index.html"]
+    assert len(set(said.values())) > len(said) - 2  # two runs may have one error
+    assert not [name for name, words in said.items() if not 20 < len(words) < 400 or "<" in words]
+
+
 def test_the_policy_allows_only_what_lies_beside():
     parts = dict(part.split(" ", 1) for part in pages.POLICY.split("; "))
     assert parts["default-src"] == "'none'"
@@ -136,7 +152,7 @@ def test_a_hostile_name_is_text_and_nothing_else(tmp_path, name):
         assert not [tag for tag, found in page.tags if tag == "img" and "onerror" in found], where
         assert not [found for _, found in page.tags if any(key.startswith("on") for key in found)], where
         assert not [tag for tag, found in page.tags if tag == "script" and not found.get("src")], where
-    assert name.replace("%", "/") in " ".join(html(site)["index.html"].text)
+    assert name.replace("%", "/") in " ".join(html(site)["runs.html"].text)
     for where, data in site.items():
         if where.startswith("data/"):
             assert not re.search(rb"[<>&]", data), where
@@ -267,7 +283,7 @@ def test_the_list_counts_seeds_of_studies_without_experiment(store):
     site = build(stock)
     pages_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
     assert all("Other studies" not in " ".join(Page(site[page]).text) for page in pages_of.values())
-    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seeds"[^>]*>([^<]*)<', site["index.html"].decode(), re.DOTALL)
+    rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seeds"[^>]*>([^<]*)<', site["runs.html"].decode(), re.DOTALL)
     assert dict(rows) == {
         pages_of["compare-x"]: "2",
         pages_of["compare-y"]: "1",
@@ -281,7 +297,7 @@ def test_a_damaged_run_and_a_damaged_study_are_listed_as_such(store):
     (folder / "study.json").write_text("{}")
     grid = store.run(made.spec_of("ssa"), 1).folder / "grid.csv"
     grid.write_bytes(grid.read_bytes() + b"x")
-    index = made.site(store)["index.html"]
+    index = made.site(store)["runs.html"]
     rows = re.findall(r'(?s)<tr[^>]*class="damaged".*?data-c="kind">(\w+)<', index.decode())
     assert sorted(rows) == ["run", "study"]
     text = " ".join(Page(index).text)

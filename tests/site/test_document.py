@@ -8,11 +8,13 @@ from icl_lab.extras.site import document
 
 TABLE = "<!-- index x -->\n| a | b |\n| --- | --- |\n| 1 | <i> |\n<!-- end -->"
 TABLE_HTML = (
-    '<div class="wide" tabindex="0"><table><thead><tr><th>a</th><th>b</th></tr></thead>'
+    '<div class="wide" tabindex="0"><table><thead><tr><th scope="col">a</th><th scope="col">b</th></tr></thead>'
     "<tbody><tr><td>1</td><td>&lt;i&gt;</td></tr></tbody></table></div>"
 )
 PICTURES = '<picture>\n<source srcset="b.png">\n<img src="a.png" alt="seen">\n</picture>'
-PICTURE_HTML = '<figure class="card"><img src="a.png" alt="seen"><figcaption>seen</figcaption></figure>'
+PICTURE_HTML = (
+    '<figure class="card"><a href="a.png"><img src="a.png" alt="seen"></a><figcaption>seen</figcaption></figure>'
+)
 
 
 def folded(html):
@@ -31,7 +33,7 @@ def folded(html):
         ),
         ("1 < 2: see [words](other.md).", "<p>1 &lt; 2: see <span>words</span>.</p>"),
         ("See [the bound](docs/boundary.md#c).", '<p>See <a href="boundary.html">the bound</a>.</p>'),
-        (PICTURES, f'<figure class="card">{PICTURES}</figure>'),
+        (PICTURES, f'<figure class="card"><a href="a.png">{PICTURES}</a></figure>'),
         ("## Head `x`", "<h2>Head <code>x</code></h2>"),
         ("* one\n  goes on\n* two", "<ul><li>one goes on</li><li>two</li></ul>"),
         ("1. one\n2. two", "<ol><li>one</li><li>two</li></ol>"),

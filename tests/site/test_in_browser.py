@@ -1,6 +1,7 @@
 """The site in a real browser, from disk: it opens, finds, sorts, compares, and asks nobody."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from icl_lab.extras.site.place import write
 from icl_lab.runs.spec import resolve
 from tests.site import made
 
+FAULTS = Path(__file__).with_name("faults.js").read_text()
 HOSTILE = "<script>alert(1)<\\script>\"><img src=x onerror=alert(1)>' {{ 7*7 }}"
 
 
@@ -37,7 +39,7 @@ def place(tmp_path_factory):
     compared = Comparison(*shown, {"softmax": curve, HOSTILE: curve}, "mean squared error")
     entries = made.claim("SSA errs less", "below"), made.claim(HOSTILE, "inconclusive")
     judge = made.claims(*entries, comparisons=[compared])
-    stock = Stock.of(store, folder, judge=judge)
+    stock = Stock.of(store, folder, judge=judge, cards=made.cards())
     write(build(stock), folder / "site")
     return folder / "site"
 
@@ -67,6 +69,13 @@ def page_of(place, start, folder="runs"):
     return f"{folder}/" + next(path.name for path in sorted((place / folder).glob(f"{start}*.html")))
 
 
+def path_of(place, page):
+    """Path of one of PAGES."""
+    folders = {"study": ("compare-x", "studies"), "experiment": ("made", "experiments"), "card": ("ssa", "judge")}
+    starts = {"run": "linear-ssa", "hostile": "linear-script", "damaged": "linear-ssmax"}
+    return page if page.endswith(".html") else page_of(place, *folders.get(page, (starts.get(page), "runs")))
+
+
 def shown(tab):
     return tab.eval_on_selector_all(
         "#list tbody tr:not([hidden]) td[data-c=name] a", "all => all.map(a => a.textContent)"
@@ -74,15 +83,8 @@ def shown(tab):
 
 
 PAGES = [
-    "index.html",
-    "findings.html",
-    "overlay.html",
-    "boundary.html",
-    "run",
-    "hostile",
-    "damaged",
-    "study",
-    "experiment",
+    *("index.html", "findings.html", "runs.html", "overlay.html", "boundary.html", "extrapolation.html"),
+    *("run", "hostile", "damaged", "study", "experiment", "card"),
 ]
 
 
@@ -91,15 +93,8 @@ PAGES = [
     ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.exhaustive), (420, "dark")]
 )
 def test_pages_open_from_disk_without_requests_or_complaints(opened, place, width, scheme):
-    paths = {
-        "run": page_of(place, "linear-ssa"),
-        "hostile": page_of(place, "linear-script"),
-        "damaged": page_of(place, "linear-ssmax"),
-        "study": page_of(place, "compare-x", "studies"),
-        "experiment": page_of(place, "made", "experiments"),
-    }
     for page in PAGES:
-        tab, asked, complaints = opened(paths.get(page, page), width, scheme)
+        tab, asked, complaints = opened(path_of(place, page), width, scheme)
         tab.wait_for_timeout(200)
         assert [url for url in asked if not url.startswith(("file:", "data:"))] == [], page
         assert complaints == [], page
@@ -108,13 +103,100 @@ def test_pages_open_from_disk_without_requests_or_complaints(opened, place, widt
         dark = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200
         assert dark == (scheme == "dark"), page
         assert tab.inner_text("h1").strip()
+        assert tab.evaluate(FAULTS) == [], page
         assert tab.evaluate("document.querySelectorAll('[onerror], img[src=x]').length") == 0, page
         tab.close()
 
 
 @pytest.mark.slow
-def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
+def test_pages_print_without_controls_and_with_whole_tables(opened, place):
+    """At the width of A4 within the margins of a browser."""
+    for page in PAGES:
+        tab, _, _ = opened(path_of(place, page), width=717)
+        tab.emulate_media(media="print")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 717, page
+        assert tab.locator("nav:visible, input:visible, select:visible, button:visible:not(th button)").count() == 0, (
+            page
+        )
+        assert tab.eval_on_selector_all(".wide", "all => all.map(e => e.scrollWidth > e.clientWidth)").count(True) == 0
+        tab.close()
     tab, _, _ = opened()
+    tab.evaluate("document.querySelectorAll('.cards tbody tr').forEach(row => { row.hidden = true; })")
+    assert tab.locator(".cards tbody tr:visible").count() == 0
+    tab.emulate_media(media="print")
+    assert tab.locator(".cards tbody tr:visible").count() == 2  # those beyond a few, too
+
+
+@pytest.mark.slow
+def test_the_table_of_cards_sorts_by_effect(opened):
+    tab, _, _ = opened()
+    names = "all => all.map(row => row.cells[0].textContent)"
+    rows = ".cards tbody tr"
+    assert tab.eval_on_selector_all(rows, names) == ["ssa", "ssmax"]
+    tab.click("[data-sort=near]")  # 0.5 and 2
+    assert tab.eval_on_selector_all(rows, names) == ["ssa", "ssmax"]
+    tab.click("[data-sort=near]")
+    assert tab.eval_on_selector_all(rows, names) == ["ssmax", "ssa"]
+    tab.click("[data-sort=far]")  # which ssmax was not asked
+    tab.click("[data-sort=far]")
+    assert tab.eval_on_selector_all(rows, names) == ["ssa", "ssmax"]
+    assert tab.url.endswith("#sort=-far")
+    tab.click(".cards a")
+    assert "ssa against softmax" in tab.inner_text("h1")
+
+
+@pytest.mark.slow
+def test_without_scripts_a_line_says_what_needs_them(new_tab, place):
+    tab = new_tab(java_script_enabled=False)
+    for page, words in (("index.html", "Ordering"), ("runs.html", "Search"), ("findings.html", "Filters")):
+        tab.goto(f"{place.as_uri()}/{page}")
+        assert words in tab.inner_text("noscript"), page
+    for page in ("overlay.html", path_of(place, "run"), path_of(place, "experiment")):
+        tab.goto(f"{place.as_uri()}/{page}")
+        assert "drawn by scripts" in tab.inner_text("noscript"), page
+    tab.goto(f"{place.as_uri()}/runs.html")
+    assert tab.locator("#list tbody tr:visible").count() == tab.locator("#list tbody tr").count() > 5
+    tab.close()
+
+
+@pytest.mark.slow
+def test_axe_has_no_complaint(opened, place):
+    pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    for page in PAGES:
+        tab, _, _ = opened(path_of(place, page))
+        found = Axe().run(tab).response["violations"]
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == [], page
+        tab.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_their_ground(opened, scheme):
+    """The contrast of WCAG 2, by its formula: (L1 + 0.05) / (L2 + 0.05), at least 4.5 for text."""
+
+    def luminance(color):
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    assert (1.05) / (luminance("#767676") + 0.05) == pytest.approx(4.54, abs=0.005)  # printed by WebAIM
+    tab, _, _ = opened(scheme=scheme)
+    names = ["ink", "soft", "link", "yes", "no", "same", "open", "paper", "box"]
+    read = "names => names.map(n => getComputedStyle(document.documentElement).getPropertyValue(`--${n}`).trim())"
+    light = {}
+    for name, color in zip(names, tab.evaluate(read, names), strict=True):
+        light[name] = luminance(color if len(color) == 7 else "#" + "".join(2 * c for c in color[1:]))
+    for name in names[:-2]:
+        for ground in names[-2:]:
+            low, high = sorted((light[name], light[ground]))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
+
+
+@pytest.mark.slow
+def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
+    tab, _, _ = opened("runs.html")
     everything = len(shown(tab))
     tab.fill("#search", "SSA linear")
     assert set(shown(tab)) == {"ssa", "compare-x"}  # the study has that normalizer
@@ -141,7 +223,7 @@ def test_the_box_above_searches_from_every_page(opened, place):
 
 @pytest.mark.slow
 def test_columns_sort_both_ways_and_say_so(opened):
-    tab, _, _ = opened("index.html#kind=run&task=linear")
+    tab, _, _ = opened("runs.html#kind=run&task=linear")
     head = "[data-sort=number]"
     values = "all => all.map(cell => cell.textContent)"
     cells = "#list tbody tr:not([hidden]) td[data-c=number]"
@@ -161,7 +243,7 @@ def test_columns_sort_both_ways_and_say_so(opened):
 
 @pytest.mark.slow
 def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
-    tab, _, _ = opened()
+    tab, _, _ = opened("runs.html")
     count = tab.evaluate(
         """() => { const body = document.querySelector("#list tbody");
           for (let i = 0; i < 80; i += 1) body.append(body.rows[0].cloneNode(true));
@@ -275,7 +357,7 @@ def test_verdicts_can_be_filtered(opened):
 
 @pytest.mark.slow
 def test_ticked_runs_are_drawn_on_one_chart(opened):
-    tab, _, complaints = opened("index.html#kind=run&task=linear")
+    tab, _, complaints = opened("runs.html#kind=run&task=linear")
     assert tab.is_disabled("#overlay")
     for name in ("softmax", "ssa"):
         tab.check(f"#list tbody tr:not([hidden]) input[aria-label='Overlay {name}']")
@@ -303,7 +385,7 @@ def test_an_overlay_of_unknown_or_too_many_runs_says_so(opened):
 
 @pytest.mark.slow
 def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
-    tab, _, _ = opened()
+    tab, _, _ = opened("runs.html")
     seen = set()
     for _ in range(28):
         tab.keyboard.press("Tab")
@@ -321,7 +403,7 @@ def test_a_hostile_name_is_read_as_it_is(opened, place):
     tab, _, complaints = opened(page_of(place, "linear-script"))
     assert HOSTILE in tab.text_content("h1")
     assert HOSTILE in tab.text_content("#map")
-    tab.goto(f"{place.as_uri()}/index.html")
+    tab.goto(f"{place.as_uri()}/runs.html")
     assert HOSTILE in shown(tab)
     assert complaints == []
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 import icl_lab as icl
+from icl_lab.base.files import write
 from icl_lab.claims import card
 from icl_lab.claims.ledger import RATES
 from icl_lab.cli.hints import program
@@ -19,8 +20,9 @@ from icl_lab.cli.options import (
     together,
 )
 from icl_lab.cli.output import out
-from icl_lab.cli.values import several_rules
+from icl_lab.cli.values import NewFile, several_rules
 from icl_lab.execute.judge import Trial, judge_all
+from icl_lab.execute.progress import say
 from icl_lab.execute.where import SEEDS, Where
 
 
@@ -34,13 +36,14 @@ from icl_lab.execute.where import SEEDS, Where
 @click.option("--only", multiple=True, metavar="QUESTION", help="Only this question, or those that begin so.")
 @click.option("--rates", type=click.Choice(["shared", "own"]), default="shared", help="own: the best of stored curves.")
 @click.option("--json", "as_json", is_flag=True, help="The card as JSON.")
+@click.option("--out", "page", type=NewFile(), metavar="FILE", help="Write the card there too, as a page of one file.")
 @results_option
 @experiments_option
 @together(*place_options.values())
 @crowd_options
 @dry_run_option
 @gathered
-def judge(rule: str, whole: bool, as_json: bool, where: Where, **asked: Any) -> None:
+def judge(rule: str, whole: bool, as_json: bool, page: Path | None, where: Where, **asked: Any) -> None:
     """Judge a normalizer against softmax, question by question: a card; trains missing runs.
 
     RULE is a normalizer such as ssa or ssa:n=2, or yours after --import. The suite (docs/judge.md) is of
@@ -48,9 +51,10 @@ def judge(rule: str, whole: bool, as_json: bool, where: Where, **asked: Any) -> 
     """
     if bool(rule) is whole:
         raise click.UsageError("name one normalizer, such as: icl-lab judge ssa; or all: icl-lab judge --all.")
+    if whole and page is not None:
+        raise click.UsageError("--out writes the card of one normalizer; icl-lab site has the table of all.")
     if whole:
-        with where.session() as lab:
-            found = judge_all(Trial("", **asked), lab, where)
+        found = judge_all(Trial("", **asked), where.store(), where)
         if as_json:
             named = ((name, baseline, each) for baseline, all_of in found.items() for name, each in all_of.items())
             out(card.encoded([row for each in named for row in card.rows(*each)]))
@@ -60,5 +64,9 @@ def judge(rule: str, whole: bool, as_json: bool, where: Where, **asked: Any) -> 
         return
     judged = icl.judge(rule, **asked, where=where)
     out(judged.card.json() if as_json else str(judged), prose=not as_json)
+    if page is not None and not where.dry_run:
+        write(page, judged.card.page(Trial(rule, **asked).command(where)).encode())
+    if page is not None:
+        say(f"{'would write' if where.dry_run else 'wrote'} {page}")
     if judged.card.onward and not as_json:
         out(f"next: {judged.card.onward.replace('icl-lab', program(), 1)}")

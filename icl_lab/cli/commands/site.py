@@ -14,7 +14,7 @@ from icl_lab.cli.values import Folder
 from icl_lab.execute.announce import duration
 from icl_lab.execute.progress import say
 from icl_lab.execute.where import Where
-from icl_lab.extras.site import build
+from icl_lab.extras.site import build, cards
 from icl_lab.extras.site import place as places
 
 
@@ -32,7 +32,8 @@ def site(place: Path | None, where: Where) -> None:
     places.check(target, where.root, where.force)
     began = time.monotonic()
     bar = where.reporter.tick
-    stock = build.Stock.of(where.store(), known, bar)
+    store = where.store()
+    stock = build.Stock.of(store, known, bar, cards=cards.stored(store, where))
     size = places.write(build.build(stock, bar), target)
     out(
         f"wrote {target}: {stock.runs} runs, {len(stock.studies)} studies, {len(stock.claims.all)} verdicts, "

@@ -4,17 +4,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any
 
 from icl_lab import tasks
+from icl_lab.analyses.publish import sections
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.base.version import PACKAGE
-from icl_lab.claims import ledger
-from icl_lab.extras.site import claims, document, overview, pages, specifications, studies
+from icl_lab.claims import card, ledger
+from icl_lab.extras.site import cards, claims, document, overview, pages, specifications, studies
+from icl_lab.extras.site.cards import Cards
 from icl_lab.extras.site.claims import ClaimEntry, Claims, Forest
 from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.specifications import Grids, Specification
@@ -23,7 +24,8 @@ from icl_lab.runs import environment
 from icl_lab.runs.store import Store
 
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
-PAGES = (("index.html", "Overview"), ("findings.html", "Claims"), ("overlay.html", "Overlay"))
+Render = Callable[..., bytes]
+PAGES = {"index.html": "Overview", "findings.html": "Claims", "runs.html": "Runs", "overlay.html": "Overlay"}
 DOCS = PACKAGE.parent / "docs"  # not there where only the package is installed
 README = DOCS.with_name("README.md")
 WORDS = {"finished": "trained and tested here", "evidence": "read from the repository's evidence"}
@@ -39,6 +41,7 @@ class Stock:
     damages: Sequence[str]
     studies: Sequence[StudyPage]
     claims: Claims
+    cards: Cards | None = None
 
     @classmethod
     def of(
@@ -47,6 +50,7 @@ class Stock:
         files: Path,
         tick: Tick = silent,
         judge: Callable[[Store, Path, Tick, Grids], Claims] | None = None,
+        cards: Cards | None = None,
     ) -> "Stock":
         """Read a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
         roots = {"own": store.root}
@@ -55,7 +59,8 @@ class Stock:
         grids: Grids = {}
         specs, damages = specifications.every(store, tick, grids)
         study_pages = list(studies.every(roots, files))
-        return cls(store.root, specs, damages, study_pages, (judge or claims.judged)(store, files, tick, grids))
+        judged = (judge or claims.judged)(store, files, tick, grids)
+        return cls(store.root, specs, damages, study_pages, judged, cards)
 
     @property
     def damaged(self) -> int:
@@ -97,60 +102,59 @@ class Stock:
 
 def build(stock: Stock, tick: Tick = silent) -> Site:
     """Return the site."""
-    front = readme_findings()
+    opening, findings = readme_parts()
     texts = {to: (DOCS / of).read_text() for of, to in document.PAGES.items() if (DOCS / of).exists()}
-    shown = [*PAGES, *((name, document.title(text).partition(":")[0]) for name, text in texts.items())]
-    common = {"pages": shown, "origin": environment.origin()}
-    site: Site = dict(_assets())
+    titles = {name: document.title(text) for name, text in texts.items()}
+    pictures = [each for text in (opening, *texts.values()) for each in document.pictures(text)]
+    shown = PAGES | {name: title.partition(":")[0] for name, title in titles.items()}
+    page = partial(pages.render, pages=shown, preview=document.pictures(opening)[-1:], origin=environment.origin())
     listed = overview.rows(stock.claims, stock.studies, stock.specifications, stock.damages)
-    site["index.html"] = pages.render(
+    site: Site = _assets() | {picture: DOCS / picture for picture in pictures}
+    site["index.html"] = page(
         "index.html",
-        root="",
-        here="index.html",
+        "index.html",
         results=stock.results,
         first=next(iter(tasks.names()), "TASK"),
         rows=listed,
-        columns=overview.COLUMNS,
-        filters=overview.filters(listed),
         claims=stock.claims,
         marks=ledger.MARKS,
-        texts={name: document.title(text) for name, text in texts.items()},
-        front=document.html(front) if front else "",
-        **common,
+        legend=card.LEGEND,
+        cards=stock.cards,
+        page_of=cards.page,
+        texts=titles,
+        opening=document.html(opening),
+        findings=document.html(findings),
     )
-    site |= {picture: DOCS / picture for picture in document.pictures(front)}
-    site["findings.html"] = pages.render(
-        "findings.html",
-        root="",
-        here="findings.html",
-        claims=stock.claims,
-        verdicts=sorted({each.badge for each in stock.claims.all}),
-        **common,
-    )
-    site["overlay.html"] = pages.render(
-        "overlay.html", root="", here="overlay.html", examples=overview.examples(stock.specifications), **common
-    )
+    columns, filters = overview.COLUMNS, overview.filters(listed)
+    site["runs.html"] = page("runs.html", "runs.html", rows=listed, columns=columns, filters=filters)
+    verdicts = sorted({each.badge for each in stock.claims.all})
+    site["findings.html"] = page("findings.html", "findings.html", claims=stock.claims, verdicts=verdicts)
+    examples = overview.examples(stock.specifications)
+    site["overlay.html"] = page("overlay.html", "overlay.html", examples=examples)
     for name, text in texts.items():
-        title, words = document.title(text), document.html(text)
-        site[name] = pages.render("document.html", root="", here=name, title=title, text=words, **common)
-        site |= {picture: DOCS / picture for picture in document.pictures(text)}
+        site[name] = page("document.html", name, title=titles[name], text=document.html(text))
     for name, entries in stock.claims.by("experiment").items():
-        site |= _experiment(name, entries, stock, common)
+        site |= _experiment(name, entries, stock, page)
     for study in stock.studies:
-        site |= _study(study, stock, common)
+        site |= _study(study, stock, page)
+    for made in stock.cards.cards if stock.cards else ():
+        path, asked = cards.page(made), stock.cards.questions
+        site[path] = page("card.html", path, card=made, parts=sections(made.lines()[1:]), questions=asked)
     for spec in counted(stock.specifications, "drawing pages", tick):
-        site |= _specification(spec, stock, common)
+        site |= _specification(spec, stock, page)
     return site
 
 
-def readme_findings() -> str:
-    """Return README's first sentence, its message, picture and findings; empty where there is no README."""
+def readme_parts() -> tuple[str, str]:
+    """Return README's first sentence with its message and picture, and its findings; empty where there is no README."""
     text = README.read_text(encoding="utf-8") if README.exists() else ""
-    parts = re.search(r"(?s)\n\n(.+?</picture>\n\n.+?\n\n).*?\n(## What was found\n.*?)\n\nIntervals hold", text)
-    return f"\n{parts[1]}{parts[2]}".replace("](docs/", "](").replace('"docs/', '"') if parts else ""
+    form = r"(?s)\n\n(.+?</picture>\n\n.+?\n\n).*?\n(## What was found\n.*?)\n\nIntervals hold"
+    if not (found := re.search(form, text.replace("](docs/", "](").replace('"docs/', '"'))):
+        return "", ""
+    return f"\n{found[1]}", f"\n{found[2]}"
 
 
-def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: Mapping[str, Any]) -> Site:
+def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, page: Render) -> Site:
     compared = {each.preset: each for each in stock.claims.comparisons if each.experiment == name}
     drawn = [each for each in compared.values() if each.has_data]
     by_preset: dict[str, list[ClaimEntry]] = {}
@@ -160,10 +164,11 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: 
     # The scale at which most claims are decided stands first.
     strongest = Counter(each.preset for each in ledger.strongest(entry.found for entry in entries))
     scales = sorted(by_preset.items(), key=lambda each: -strongest[each[0]])
-    page = pages.render(
+    path = f"experiments/{address(name)}.html"
+    site: Site = {f"data/{each.id}.js": script("comparison", each.id, each.data) for each in drawn}
+    site[path] = page(
         "experiment.html",
-        root="../",
-        here="",
+        path,
         name=name,
         made=entries[0].made,
         forests=Forest.each(entries),
@@ -172,30 +177,21 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, common: 
         study_of={study.place.rpartition("/")[2]: study for study in beside},
         beside=beside,
         drawn=drawn,
-        **common,
-    )
-    site: Site = {f"experiments/{address(name)}.html": page}
-    return site | {f"data/{each.id}.js": script("comparison", each.id, each.data) for each in drawn}
-
-
-def _specification(spec: Specification, stock: Stock, common: Mapping[str, Any]) -> Site:
-    site: Site = {}
-    if "axes" in spec.data or "history" in spec.data:
-        site[f"data/{spec.id}.js"] = script("run", spec.id, spec.data)
-    site[f"runs/{spec.id}.html"] = pages.render(
-        "specification.html",
-        root="../",
-        here="",
-        spec=spec,
-        words=WORDS,
-        used=stock.used(spec),
-        env=[name for name in ENV if any(name in seed.env for seed in spec.seeds)],
-        **common,
     )
     return site
 
 
-def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
+def _specification(spec: Specification, stock: Stock, page: Render) -> Site:
+    site: Site = {}
+    if "axes" in spec.data or "history" in spec.data:
+        site[f"data/{spec.id}.js"] = script("run", spec.id, spec.data)
+    env = [name for name in ENV if any(name in seed.env for seed in spec.seeds)]
+    path = f"runs/{spec.id}.html"
+    site[path] = page("specification.html", path, spec=spec, words=WORDS, used=stock.used(spec), env=env)
+    return site
+
+
+def _study(study: StudyPage, stock: Stock, page: Render) -> Site:
     beside = [other for other in stock.studies if other is not study and other.asked[0] == study.asked[0] != ""]
     record, groups = study.record, dict[tuple[str, str, str, str, str], list[int]]()
     for run in record.runs if record else ():
@@ -205,10 +201,11 @@ def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
     if record is not None:
         setup += [(name, value) for name, value in (("commit", record.commit), ("machine", record.machine)) if value]
         setup += [(name, in_words(value)) for name, value in record.options.items() if value not in ("", [], None)]
-    page = pages.render(
+    path = f"studies/{study.id}.html"
+    site: Site = {f"files/{study.id}/{each.name}": each.source for each in study.files}
+    site[path] = page(
         "study.html",
-        root="../",
-        here="",
+        path,
         study=study,
         entries=stock.claims_of(study),
         beside=beside,
@@ -217,9 +214,8 @@ def _study(study: StudyPage, stock: Stock, common: Mapping[str, Any]) -> Site:
         known=stock.by_hash,
         setup=setup,
         most=MOST_ROWS,
-        **common,
     )
-    return {f"studies/{study.id}.html": page, **{f"files/{study.id}/{each.name}": each.source for each in study.files}}
+    return site
 
 
 def _assets() -> Site:

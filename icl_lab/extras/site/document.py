@@ -19,7 +19,7 @@ Env = MutableMapping[str, Any]
 
 
 class SiteRenderer(RendererHTML):
-    """HTML of a page: tables and blocks of code scroll by keyboard, a picture by itself is a figure."""
+    """HTML of a page: tables and code scroll by keyboard; a picture alone is a figure and a link to its file."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         return Markup('<pre tabindex="0"><code>{}</code></pre>\n').format(tokens[idx].content)
@@ -27,13 +27,15 @@ class SiteRenderer(RendererHTML):
     code_block = fence
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
-        figure = Markup('<figure class="card"><img src="{0}" alt="{1}"><figcaption>{1}</figcaption></figure>')
+        figure = Markup(
+            '<figure class="card"><a href="{0}"><img src="{0}" alt="{1}"></a><figcaption>{1}</figcaption></figure>'
+        )
         return figure.format(tokens[idx].attrs["src"], tokens[idx].content)
 
     def html_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         text = tokens[idx].content
         if text.startswith("<picture>"):
-            return f'<figure class="card">{text}</figure>\n'
+            return f'<figure class="card"><a href="{SOURCES.findall(text)[-1]}">{text.strip()}</a></figure>\n'
         return Markup("<p>{}</p>\n").format(text.strip())
 
     def html_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
@@ -44,6 +46,9 @@ class SiteRenderer(RendererHTML):
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         return "</table></div>\n"
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
+        return '<th scope="col">'
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         page, _, place = str(tokens[idx].attrs["href"]).rpartition("/")[2].partition("#")

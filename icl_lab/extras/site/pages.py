@@ -5,6 +5,9 @@ from typing import Any
 
 import jinja2
 
+from icl_lab.claims import card
+from icl_lab.extras.site import cards
+
 # `file:` because browsers do not agree on whether 'self' means anything for a page that was opened from disk.
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file:; "
@@ -12,9 +15,10 @@ POLICY = (
 )
 
 
-def render(template: str, **fields: Any) -> bytes:
-    """Return a page from a file in ``templates``."""
-    return _environment().get_template(template).render(policy=POLICY, **fields).encode(errors="replace")
+def render(template: str, path: str, **fields: Any) -> bytes:
+    """Return the page at a path of the site, from a file in ``templates``."""
+    made = _environment().get_template(template)
+    return made.render(policy=POLICY, here=path, root="../" * path.count("/"), **fields).encode(errors="replace")
 
 
 @cache
@@ -26,6 +30,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
     )
     made.filters |= {"plain": _plain, "bytes": _bytes, "capitalize_first": lambda text: text[:1].upper() + text[1:]}
+    made.filters |= {"tone": cards.tone, "cell": card.cell, "interval": cards.interval}
     return made
 
 

@@ -85,7 +85,7 @@ const site = (() => {
     if (!event.target.matches(".find")) return;
     event.preventDefault();
     const words = new URLSearchParams({ q: event.target.elements.q.value });
-    location.href = `${root}index.html#${words}`;
+    location.href = `${root}runs.html#${words}`;
   });
 
   return { put, make, pick, short, plain, number, flat, color, css, ink, seen, scheme, asked, held };

@@ -61,6 +61,7 @@
     plot.setLegend({ idx: spec.x.length - 1 }); // until somebody points at a place
     // The ends of bands are no curves of their own.
     plot.root.querySelectorAll(".u-series.off").forEach((row) => row.remove());
+    plot.root.querySelectorAll("th").forEach((head) => { head.scope = "row"; });
     if (spec.table !== false) box.append(numbers(spec, open));
   }
 
@@ -85,7 +86,7 @@
       return make("td", {}, value === null || value === undefined ? "" : plain(value) + interval);
     })));
     const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
-    const region = make("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": "Numbers of the curves" }, table);
+    const region = make("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": `Numbers of the curves: ${spec.title || spec.yLabel}` }, table);
     return make("details", { open: Boolean(open) }, make("summary", {}, "As a table"), region);
   }
 

@@ -68,14 +68,14 @@
         const tell = () => { read.textContent = said; };
         td.addEventListener("mouseenter", tell);
         td.addEventListener("focus", tell);
-        td.setAttribute("aria-label", said);
+        td.setAttribute("aria-label", value === null ? said : `${short(value)}; ${said}`); // what is seen, then what it is
         row.push(td);
         line.append(td);
       });
       held.push(row);
       body.append(line);
     }
-    const foot = make("tr", {}, make("th", {}, ""), ...columns.map((value) => make("th", { scope: "col" }, String(value))));
+    const foot = make("tr", {}, make("th", { scope: "col" }, make("span", { className: "off" }, spec.rowLabel)), ...columns.map((value) => make("th", { scope: "col" }, String(value))));
     table.append(body, make("tfoot", {}, foot));
     if (held.length && held[0].length) held[held.length - 1][0].tabIndex = 0;
     table.addEventListener("keydown", (event) => {
