@@ -51,7 +51,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.path.name == "api.py":
             item.add_marker("slow")  # its examples train
-        if item.get_closest_marker("exhaustive"):
+        if item.get_closest_marker("exhaustive"):  # and slow, whether it says so or not
+            item.add_marker("slow")
             item.add_marker(f"eighth{crc32(item.nodeid.encode()) % 8}")
     items.sort(key=_allowed, reverse=True)  # the longest first, so that none is left when all others are done
 

@@ -383,7 +383,6 @@ SMALL = [
 TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_wheel_brings_types_experiments_and_pages(tmp_path):
     hatchling = pytest.importorskip("hatchling.builders.wheel", reason="no hatchling to build a wheel with")
@@ -398,7 +397,6 @@ def test_a_wheel_brings_types_experiments_and_pages(tmp_path):
     assert {f"icl_lab/{path.relative_to(ROOT).as_posix()}" for path in files} <= brought
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_wheel_of_an_sdist_knows_commit_and_experiments(installed, tmp_path):
     site, commit, unpacked = installed
@@ -432,7 +430,6 @@ def typed(installed, folder, *commands):
     return command(installed, folder, "-c", TYPED, json.dumps(commands))
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
@@ -464,7 +461,6 @@ def test_an_installed_package_works_in_an_empty_folder(installed, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_installed_package_reads_what_it_fetched(installed, tmp_path, monkeypatch):
     """README's comparison and a claim, without a training: as the repository's own record has them."""

@@ -197,7 +197,6 @@ def test_without_rescaling_hashes_and_numbers_stay(tiny):
     assert tiny().hash != tiny("linear", "softmax", "test.rescale=labels").hash
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_rescaled_labels_lower_the_error_far_from_training(lab):
     plain = ["train.steps=400", "test.prompts=64", "test.axes.sigma_x=1", "test.axes.sigma_f=1,30"]

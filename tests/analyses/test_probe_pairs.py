@@ -145,7 +145,6 @@ def test_standard_errors_over_seeds_and_pairs_by_hand():
     assert probe_pairs.spread(values, "{:+.2f}") == "+0.50 ± 0.323"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_claims_read_paradigms_and_their_mean(runs, lab):
     groups = runs(GRAMMAR, "softmax", "ssa", seeds=2, settings=SHORT)

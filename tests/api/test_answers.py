@@ -49,7 +49,6 @@ def test_a_comparison_is_that_of_the_command_line(compared, typed, tmp_path):
     assert str(study).splitlines()[0] in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_workers_make_the_same(compared, place, tmp_path):
     alone, together = compared(), compared(results=tmp_path / "other", jobs=2)
@@ -141,7 +140,6 @@ class Said(Silent):
         self.lines.append(text)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_pictures")
 @pytest.mark.exhaustive
 def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):

@@ -107,7 +107,6 @@ def test_the_other_loop_learns_at_the_same_size():
     assert theirs == ours.parameter_count()
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick):
     told, said = quick
@@ -203,7 +202,6 @@ def tiny_steps(monkeypatch, *refused):
     monkeypatch.setattr(training, "steps_of", made)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_engines_are_compared_with_eager_steps_or_named(monkeypatch, quick):
     told, said = quick
@@ -387,7 +385,6 @@ def test_a_child_that_fails_says_why():
         rows.child("-c", "raise ValueError('no')")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_peak_of_a_fresh_process_sees_what_is_given_back():
     """A hidden 64 MiB, made and dropped inside the work: a count of living tensors after it would miss it."""

@@ -176,7 +176,6 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
     assert "about 13 more seeds would decide it" in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_out_of_time_the_same_command_goes_on(ask, tmp_path, monkeypatch):
     """The time passes with the steps of a training alone, however slow the machine is."""
@@ -199,7 +198,6 @@ def test_out_of_time_the_same_command_goes_on(ask, tmp_path, monkeypatch):
     assert "goes on from step 3" in ask("--budget", "1s", text=long)[2]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     """A claim may have all its runs before the others have."""
@@ -217,7 +215,6 @@ def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     assert "  Of cells that nobody measured (here)\n    not run |" in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_analysis_is_asked_and_its_models_are_tested(ask, tmp_path):
     """So that it is known whether they have learned."""

@@ -102,7 +102,6 @@ def test_train_then_sweep(run):
     assert "wrote" in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     words = [
@@ -303,7 +302,6 @@ print({"torch", "pandas", "matplotlib", "scipy"} & set(sys.modules))
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
     results = tmp_path / "results"

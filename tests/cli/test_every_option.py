@@ -221,7 +221,6 @@ def test_no_option_of_any_command_is_answered_by_a_traceback(path, idle, monkeyp
     feed(path, idle, monkeypatch, data)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 @given(data=st.data())

@@ -165,7 +165,6 @@ def test_a_table_that_is_none_is_one_line(run, tmp_path, data):
         assert len(err.splitlines()) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["csv", "latex", "markdown"])

@@ -118,7 +118,6 @@ def test_what_was_imported_is_imported_again(run, tmp_path, monkeypatch):
     assert following(out)[0].startswith("icl-lab --import ./mine.py sweep --task linear --attn ssa")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_hint_works_as_it_is_typed(tmp_path):
     """Through the shell, from the program that was started as a module."""

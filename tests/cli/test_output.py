@@ -83,7 +83,6 @@ def test_a_reader_that_has_left_ends_nothing(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_head_does_not_end_the_runs_that_follow(tmp_path):
     small = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1", "--seeds", "3"]

@@ -98,7 +98,6 @@ def test_an_analysis_called_like_a_command_is_refused(spread, run):
     assert "the analysis 'sweep' is called like the command icl-lab sweep" in err
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_outside_analysis_is_a_command(spread, tmp_path):
     words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=20", "--prompts", "8"]

@@ -123,7 +123,6 @@ def test_a_built_in_run_records_no_import(folder, run, tmp_path):
     assert "outside" not in json.loads(path.read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_path):
     run(*sweep("--import", "./square.py"))
@@ -141,7 +140,6 @@ def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_pa
     assert "finished already" in err
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_run_made_with_another_version_of_the_file_is_named(folder, run, fresh, tmp_path):
     run(*sweep("--import", "./square.py"))
@@ -162,7 +160,6 @@ def test_hashes_do_not_depend_on_where_a_rule_is_kept(folder):
     assert spec.hash == "40e636e5"  # of the same file as icl_lab/normalizers/square.py
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_workers_import_what_the_command_imported(folder, tmp_path):
     words = sweep("--seeds", "2", "--jobs", "2", "--results", str(tmp_path / "mine"), "--import", "square.py")
@@ -192,7 +189,6 @@ def test_a_file_that_fails_is_one_line_and_exit_2(folder, run):
     assert err == f"{line}No module named 'nothing_of_the_kind'\n"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
     (folder / "mine.py").write_text(SQUARE.replace('"square"', '"softmax"'))
@@ -265,7 +261,6 @@ def test_check_part_of_what_is_not_there_is_one_line(run, what, says):
     assert err.count("\n") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_outside_parts_work_with_the_wheel(folder, tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel")

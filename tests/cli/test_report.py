@@ -235,7 +235,6 @@ def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
 
 
 @quick
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_experiment_can_begin_with_some_variants(run, tmp_path):
     files = tmp_path / "experiments"

@@ -55,7 +55,6 @@ def test_a_notebook_begins_with_title_and_import(path):
     assert not [name for name in names if not hasattr(icl, name)]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @each
 def test_a_notebook_runs_from_its_first_cell_to_its_last(path, monkeypatch):

@@ -154,7 +154,6 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 
 
 @pytest.mark.parametrize("same", [True, False])
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
     import dataclasses
@@ -269,7 +268,6 @@ def test_adding_twice_changes_nothing(own, held, run):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     env = (own.folder / "env.json").read_text()
     (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
@@ -371,7 +369,6 @@ def test_a_test_of_another_model_is_not_added(own, held, run, lab):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_damaged_runs_are_not_added(own, evidence, run):
     from safetensors.torch import load_file, save_file
 
@@ -658,7 +655,6 @@ def repository():
     return Archive(ROOT / "results" / "evidence")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_every_original_run_file_comes_back(repository, monkeypatch, capsys, run, tmp_path):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(repository.root))

@@ -91,7 +91,6 @@ def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
     assert allocated(where, runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU))[0].jobs is None
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_sweep_of_minutes_is_done_by_processes(machine, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(allocation, "QUICK", 0.0)

@@ -325,7 +325,6 @@ def test_a_diverged_training_is_told_and_leaves_no_model(run, tmp_path):
     assert "trained:" not in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
     code, out, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2", "--jobs", "2")
@@ -389,7 +388,6 @@ def test_a_run_of_a_preset_differs_in_nothing():
     assert differences(lost)[0].startswith("(No normalizer is called 'another'")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_ablation_with_several_jobs(tmp_path):
     """Its parts are runs of one normalizer and seed: they once had one name."""

@@ -257,7 +257,6 @@ def test_the_command_is_kept_without_the_tracker(run, tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("ICL_LAB_TRACK", "tensorboard:p")
     where = icl.Where(results=tmp_path, progress=False)
@@ -269,7 +268,6 @@ def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
     assert "summary" in logged(tmp_path, "tensorboard:p")[answer.folder.name]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_experiment_is_a_run_of_its_own(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, track="tensorboard:p", experiments=ROOT / "experiments")
@@ -279,7 +277,6 @@ def test_an_experiment_is_a_run_of_its_own(tmp_path):
     assert found[done.folder.name]["summary"] == [0]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_jobs_at_once_are_followed_in_their_processes(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, jobs=2, track="tensorboard:p")

@@ -152,7 +152,6 @@ def test_studies_have_figures_for_print_only_where_asked():
     assert set(encoded({}, {"a": heat_map()}, ["png"])) == {"a.png"}
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_command_line_writes_them(run, tmp_path):
     small = ["train.steps=5", "train.batch=8", "model.width=16", "test.axes.length=5,12", "test.axes.sigma_x=1"]

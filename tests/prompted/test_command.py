@@ -205,7 +205,6 @@ def test_requests_are_only_written(prompted, tmp_path):
     } == {3}
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_table_averages_over_facets_but_its_axis(prompted, asked, folder):
     rng = random.Random(0)

@@ -12,7 +12,7 @@ from icl_lab.runs import archiving, environment, provenance
 from icl_lab.runs.evidence.archive import Archive
 from tests.planted import forget, plant
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
 SMALL = [
     *(
@@ -49,7 +49,6 @@ def env_of(folder):
     return json.loads(path.read_text())
 
 
-@pytest.mark.slow
 def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     code, out, err = run("sweep", "--attn", "ssa+gated", *SMALL)
     assert code == 0, err
@@ -73,7 +72,6 @@ def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
 
 
-@pytest.mark.slow
 def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
     assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
     where = icl.Where(results=tmp_path / "results", progress=False)
@@ -91,7 +89,6 @@ def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
     assert CHANGED in err.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_evidence_is_compared_and_lost_texts_are_not(run, tmp_path, edit, monkeypatch):
     assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
     stored = icl.find("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False)).stored
@@ -113,7 +110,6 @@ def test_evidence_is_compared_and_lost_texts_are_not(run, tmp_path, edit, monkey
         icl.load("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False))
 
 
-@pytest.mark.slow
 def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edit):
     words = ("train", "--attn", "raw", *SMALL, *WILD)
     assert "1 of 1 trainings diverged" in run(*words)[2]
@@ -127,7 +123,6 @@ def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edi
     assert "trained again" not in run(*words)[2]
 
 
-@pytest.mark.slow
 def test_a_run_from_before_is_not_compared_and_counted(run, tmp_path, edit, monkeypatch):
     monkeypatch.setattr(environment, "recorded_parts", lambda spec: {})
     monkeypatch.setattr(pipeline, "MADE_BY", "another name")

@@ -101,7 +101,6 @@ CELL = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("task", "attn", "length"),

@@ -64,7 +64,6 @@ def the_run(folder):
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     """SIGKILL, ten times, anywhere between the first step and the grid."""
@@ -215,7 +214,6 @@ def stopped(tiny, lab, monkeypatch):
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["truncate", "alter", "empty"])
 @pytest.mark.parametrize(
@@ -272,7 +270,6 @@ def hostile(kind, state, mark):
     return hashlib.sha256(data).digest() + data
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kind",

@@ -100,7 +100,6 @@ def test_ridge_on_squares_is_exact_where_functions_are_quadratic():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_boosted_trees_know_more_of_a_tree_than_least_squares():
     task, prompt = draw("regression:function=tree,depth=1,trees=boosted", 3, 25)
     late = {name: task.errors(each(prompt), prompt)[:, 15:].mean() for name, each in task.references().items()}

@@ -62,7 +62,6 @@ def test_what_a_task_cannot_do_is_said_before_training(run, words, line, tmp_pat
     assert not list(tmp_path.rglob("spec.json"))
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_lookup_learns_more_than_chance(tiny, lab):
     grid = sweep(resolve("lookup", "softmax", "smoke", ["test.prompts=64"]), 0, lab)

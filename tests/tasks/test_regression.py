@@ -89,7 +89,6 @@ def test_least_squares_is_exact_after_dim_examples():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_averaging_falls_as_one_over_n():
     """w_hat = mean of y x has an error of (d + 1) / n times that of answering 0."""
     errors = curve(GARG, "averaging", prompts=3000)

@@ -141,7 +141,6 @@ def test_words_of_a_tokenizer_are_trained_on(book, run, tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_losses_are_compared_as_losses_and_not_as_rates(run, quick_pictures, tmp_path):
     code, out, err = run("compare", "--task", "text", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
     assert code == 0, err

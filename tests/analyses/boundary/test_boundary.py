@@ -80,7 +80,6 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
     assert asked.again(tmp_path, {"softmax": runs[0].spec}) is None
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_sweep_tests_the_model_that_was_asked(finished, lab, thin):
     """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
