@@ -12,17 +12,8 @@ from icl_lab.cli import hints
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 ROOT = Path(__file__).parents[2]
-SMALL = [
-    "--set",
-    "train.steps=10",
-    "--set",
-    "train.batch=8",
-    "--set",
-    "test.prompts=16",
-    "--set",
-    "test.axes.sigma_x=1",
-]
-SMALL += ["--set", "test.axes.sigma_f=1,2"]
+FIELDS = ["train.steps=10", "train.batch=8", "test.prompts=16", "test.axes.sigma_x=1", "test.axes.sigma_f=1,2"]
+SMALL = [word for field in FIELDS for word in ("--set", field)]
 SWEEP = ["--task", "linear", "--preset", "smoke", *SMALL]
 
 
