@@ -9,6 +9,7 @@ from msgspec import structs
 
 from icl_lab import analyses
 from icl_lab.analyses import findings, publish
+from icl_lab.analyses.boundary import curves
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.claims import experiment, folders, judge
 from icl_lab.claims.sides import Sides
@@ -209,6 +210,7 @@ QUESTIONS = {
 def question(request, run, tmp_path, monkeypatch):
     """Ask a question, and return what was said and the labels and seeds of the models that were asked."""
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    monkeypatch.setattr(curves, "SIDE", 40)  # as few points as the detector takes
     small = ["train.steps=30", "train.batch=8", "model.width=16", "test.prompts=64", "test.axes.sigma_x=1"]
     fixed = [word for setting in small for word in ("--set", setting)]
     words = ["--task", "linear", "--preset", "smoke", *fixed, *QUESTIONS[request.param]]

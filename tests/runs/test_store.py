@@ -178,7 +178,13 @@ def test_equal_specifications_have_one_hash(tiny):
     read = msgspec.json.decode(json.dumps(spec.whole()), type=RunSpec)
     assert read == spec
     assert read.hash == spec.hash
-    for setting in ("model.positions=learned", "train.clip=1.0", "train.schedule=cosine", "test.draws=ours"):
+    for setting in (
+        "model.positions=learned",
+        "model.mask=causal",
+        "train.clip=1.0",
+        "train.schedule=cosine",
+        "test.draws=ours",
+    ):
         again = tiny("linear", "softmax", setting)
         assert (again, again.hash) == (spec, spec.hash), setting
 

@@ -21,7 +21,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("spec", few(2, SHAPES.values()), ids=SHAPES)
+@pytest.mark.parametrize("spec", few(1, SHAPES.values()), ids=SHAPES)
 def test_models_of_any_shape(build, compute, true, apart, spec):
     model = build("ssa", sharp=1.0, **spec)
     assert max(apart(compute(model, [PROMPT])[0], true(model, PROMPT)).values()) < 1e-5
@@ -77,7 +77,7 @@ def test_a_gated_head_that_is_off_adds_nothing(build, compute, true, apart):
 
 
 @pytest.mark.parametrize("heads", [[(0, 1)], [(1, 0), (1, 1), (1, 2), (1, 3)], "all"])
-@pytest.mark.parametrize("rule", few(1, ["differential", "softmax"]))
+@pytest.mark.parametrize("rule", few(1, ["softmax", "differential"]))
 def test_patched_attention_is_that_of_a_patch_in_the_model(build, compute, true, apart, heads, rule):
     """The weights of a calm prompt stand in the place of a head's own, and what comes after reads what that makes."""
     model, calm = build(rule), [0.5 * x if x != 30.0 else 0.2 for x in PROMPT]
