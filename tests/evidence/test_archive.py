@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from icl_lab import pipeline as sweeping
+from icl_lab.analyses.boundary import curves
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.grid import Grid
 from icl_lab.cli import show
@@ -29,8 +31,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = ("train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64")
 SETTINGS = tuple(word for setting in (*SMALL, "test.axes.length=5,12") for word in ("--set", setting))
 NAMED = ("--task", "linear", "--attn", "ssa", "--preset", "smoke", *SETTINGS)
-
-TESTED = ("measured.json", "grid.csv", "errors.safetensors")
+SWAPPED = {f"swap-softmax/{name}" for name in ("measured.json", "grid.csv", "errors.safetensors")}
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +48,31 @@ def trained(tmp_path_factory):
     return store.run(spec, 0)
 
 
+@pytest.fixture(scope="module")
+def tested(trained, tmp_path_factory):
+    """A copy of that folder, in which the model was tested with softmax too."""
+    import torch
+
+    from icl_lab.runs.session import Lab
+
+    root = tmp_path_factory.mktemp("tested") / "results"
+    shutil.copytree(trained.folder.parents[4], root)
+    sweeping.sweep(trained.spec, 0, Lab(Store(root), torch.device("cpu"), lambda text: None), "softmax")
+    return root
+
+
 @pytest.fixture
 def own(trained, tmp_path):
     """The run in a results folder that a test may change."""
     shutil.copytree(trained.folder.parents[4], tmp_path / "own")
     (run,) = Store(tmp_path / "own").runs()
     return run
+
+
+@pytest.fixture
+def swapped(tested, own):
+    """Its test with softmax comes beside the run."""
+    return lambda: shutil.copytree(tested, own.folder.parents[4], dirs_exist_ok=True)
 
 
 @pytest.fixture
@@ -102,10 +122,8 @@ def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_loaded_from_the_evidence_without_writing(own, held, lab, monkeypatch):
-    import dataclasses
-
     monkeypatch.setattr(sweeping, "train", None)
-    other = dataclasses.replace(lab, store=Store(lab.store.root, held))
+    other = replace(lab, store=Store(lab.store.root, held))
     model = sweeping.load_or_train(other.store.run(own.spec, 0), other)
     wanted = sweeping.load_or_train(own, lab)
     assert all(a.equal(b) for a, b in zip(model.state_dict().values(), wanted.state_dict().values(), strict=True))
@@ -114,11 +132,9 @@ def test_a_model_is_loaded_from_the_evidence_without_writing(own, held, lab, mon
 
 @pytest.mark.slow
 def test_missing_weights_are_trained_in_the_users_folder(own, evidence, run, lab):
-    import dataclasses
-
     run("evidence", "add", str(own.folder))
     before = everything(evidence.root)
-    other = dataclasses.replace(lab, store=Store(lab.store.root, evidence))
+    other = replace(lab, store=Store(lab.store.root, evidence))
     there = other.store.run(own.spec, 0)
     assert there.finished
     assert not there.trained
@@ -131,10 +147,8 @@ def test_missing_weights_are_trained_in_the_users_folder(own, evidence, run, lab
 
 @pytest.mark.slow
 def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeypatch, tiny):
-    import dataclasses
-
     monkeypatch.setattr(sweeping, "train", None)
-    other = dataclasses.replace(lab, store=Store(lab.store.root, held))
+    other = replace(lab, store=Store(lab.store.root, held))
     spec = tiny("linear", "ssa", "test.axes.length=6")
     assert spec.hash != own.spec.hash
     assert sweeping.sweep(spec, 0, other).values("length") == [6]
@@ -146,9 +160,7 @@ def test_weights_serve_another_test_of_the_same_training(own, held, lab, monkeyp
 @pytest.mark.slow
 def test_weights_of_another_seed_are_not_taken(own, held, lab):
     """The evidence holds the weights of seed 0 alone: seed 1 is trained."""
-    import dataclasses
-
-    other = dataclasses.replace(lab, store=Store(lab.store.root, held))
+    other = replace(lab, store=Store(lab.store.root, held))
     sweeping.load_or_train(other.store.run(own.spec, 1), other)
     assert other.store.run(own.spec, 1).env()["model_sha256"] != own.env()["model_sha256"]
 
@@ -156,12 +168,10 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.exhaustive
 def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
-    import dataclasses
-
     from icl_lab.base.files import write
 
     wider = tiny("linear", "ssa", "test.axes.length=6")
-    at_home = dataclasses.replace(lab, store=Store(own.folder.parents[4]))
+    at_home = replace(lab, store=Store(own.folder.parents[4]))
     for swap in ("", "softmax"):
         sweeping.sweep(wider, 0, at_home, swap)
     other = at_home.store.run(wider, 0)
@@ -175,7 +185,7 @@ def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, 
     there = Store(lab.store.root, evidence).run(wider, 0)
     assert there.finished
     assert not there.trained
-    sweeping.load_or_train(there, dataclasses.replace(lab, store=Store(lab.store.root, evidence)))
+    sweeping.load_or_train(there, replace(lab, store=Store(lab.store.root, evidence)))
     assert not there.copied  # the model is in the user's folder now
     assert [there.finished, there.swapped("softmax").finished] == [same, same]
     if same:
@@ -233,7 +243,8 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", ["boundary", "deviant"])  # one reads the test too, one the model alone
-def test_an_analysis_says_once_that_it_reads_the_evidence(question, held, run):
+def test_an_analysis_says_once_that_it_reads_the_evidence(question, held, run, monkeypatch):
+    monkeypatch.setattr(curves, "SIDE", 40)  # as few points as the detector takes
     code, _, err = run(question, *NAMED)
     assert code == 0
     assert err.count("1 from evidence") == 1
@@ -298,13 +309,11 @@ def test_an_unfinished_run_is_not_added(own, evidence, run):
 
 @pytest.mark.parametrize("named", few(1, [True, False]))
 @pytest.mark.slow
-def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab, named):
-    import dataclasses
-
+def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, swapped, named):
     folder = own.folder.parents[4]
     assert run("evidence", "add", str(own.folder))[0] == 0
     before = evidence.run(own.key).files()
-    sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
+    swapped()
     (own.folder / "grid.csv").unlink()  # as where the model was trained again for this test alone
     (own.folder / "errors.safetensors").unlink()
     where = (str(own.folder),) if named else ("--results", str(folder))
@@ -312,47 +321,34 @@ def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, lab,
         code, out, err = run("evidence", "add", *where, *words)
         assert (code, "1 of" in out) == (0, True), err
     after = evidence.run(own.key).files()
-    assert set(after) == {
-        *before,
-        *(f"swap-softmax/{each}" for each in ("measured.json", "grid.csv", "errors.safetensors")),
-    }
+    assert set(after) == {*before, *SWAPPED}
     assert {name: after[name] for name in before} == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     assert evidence.run(own.key).files() == after
 
 
 @pytest.mark.slow
-def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, lab):
+def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, swapped):
     """A run of the evidence that was trained again has another ``env.json``, and what is held stays."""
-    import dataclasses
-
-    folder = own.folder.parents[4]
     assert run("evidence", "add", str(own.folder))[0] == 0
     before = evidence.run(own.key).files()
-    sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
+    swapped()
     env = own.env() | {"command": "another one"}
     (own.folder / "manifest.json").unlink()
     (own.folder / "env.json").write_text(json.dumps(env))
-    assert run("evidence", "add", str(own.folder))[:2] == (
-        0,
-        f"1 of 1 runs are new in {evidence.root}; the others were there.\n",
-    )
+    said = f"1 of 1 runs are new in {evidence.root}; the others were there.\n"
+    assert run("evidence", "add", str(own.folder))[:2] == (0, said)
     after = evidence.run(own.key).files()
-    assert set(after) == {
-        *before,
-        *(f"swap-softmax/{each}" for each in ("measured.json", "grid.csv", "errors.safetensors")),
-    }
+    assert set(after) == {*before, *SWAPPED}
     assert {name: after[name] for name in before} == before
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     assert b"another one" in evidence.run(own.key).find("env.json")
 
 
 @pytest.mark.slow
-def test_a_test_of_another_model_is_not_added(own, held, run, lab):
-    import dataclasses
-
+def test_a_test_of_another_model_is_not_added(own, held, run, swapped):
     folder = own.folder.parents[4]
-    sweeping.sweep(own.spec, 0, dataclasses.replace(lab, store=Store(folder)), "softmax")
+    swapped()
     (own.folder / "grid.csv").unlink()
     env = own.env() | {"model_sha256": "0" * 64}
     (own.folder / "manifest.json").unlink()
@@ -677,7 +673,7 @@ def test_every_original_table_of_a_study_is_kept():
             assert (len(data), hashlib.sha256(data).hexdigest()) == (int(size), digest), name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_repositorys_evidence_is_whole(repository):
     runs, files, damages = repository.verify()
     assert damages == []
