@@ -14,21 +14,15 @@ from tests.planted import forget, plant
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
-SMALL = [
-    *(
-        "--task",
-        "linear",
-        "--preset",
-        "smoke",
-        "--set",
-        "train.steps=10",
-        "--set",
-        "train.batch=8",
-        "--set",
-        "test.prompts=64",
-    ),
-    *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
-]
+FIELDS = (
+    "train.steps=10",
+    "train.batch=8",
+    "test.prompts=64",
+    "model.width=16",
+    "model.heads=2",
+    "test.axes.length=5,12",
+)
+SMALL = ["--task", "linear", "--preset", "smoke", *(word for field in FIELDS for word in ("--set", field))]
 WILD = [
     *("--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"),
     *("--set", "model.layers=8", "--set", "train.steps=60"),

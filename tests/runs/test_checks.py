@@ -1,23 +1,37 @@
 """What stands in a folder without a manifest is that run's: copied, cut and edited files are refused in one line."""
 
+import shutil
 import subprocess
 
 import pytest
+import torch
 
 from icl_lab import pipeline as sweeping
 from icl_lab.base.errors import RunFailed
 from icl_lab.extras.site import specifications
 from icl_lab.runs import environment
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A results folder with one run, swept once for all tests here."""
+    folder = tmp_path_factory.mktemp("swept") / "results"
+    small = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+    spec = resolve("linear", "softmax", "smoke", [*small, "test.axes.length=5,12"])  # as ``tiny`` has it
+    sweeping.sweep(spec, 0, Lab(Store(folder), torch.device("cpu"), lambda text: None))
+    return folder
+
+
 @pytest.fixture
-def done(tiny, lab):
+def done(swept, tiny, lab):
     """A finished run as it was kept before there were manifests."""
-    sweeping.sweep(tiny(), 0, lab)
+    shutil.copytree(swept, lab.store.root)
     run = lab.store.run(tiny(), 0)
     (run.folder / "manifest.json").unlink()
     return run
@@ -73,6 +87,10 @@ def test_missing_and_repeated_rows_are_refused(done):
     for kept in (rows[:-1], rows[1:], [*rows, rows[0]], rows[: len(rows) // 2], []):
         path.write_text("".join([head, *kept]))
         with pytest.raises(RunFailed, match="cut short or has rows twice"):
+            done.grid()
+    for text in ("", "task,attn\n", "no grid at all"):
+        path.write_text(text)
+        with pytest.raises(RunFailed, match=r"grid\.csv cannot be read"):
             done.grid()
 
 
@@ -141,8 +159,8 @@ def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.slow
-def test_a_folder_in_the_place_of_a_file_is_named(tiny, lab, run, listed):
-    sweeping.sweep(tiny(), 0, lab)
+def test_a_folder_in_the_place_of_a_file_is_named(swept, tiny, lab, run, listed):
+    shutil.copytree(swept, lab.store.root)
     root, done = lab.store.root, lab.store.run(tiny(), 0)
     if not listed:
         (done.folder / "manifest.json").unlink()

@@ -106,19 +106,8 @@ def test_one_diverged_run_does_not_stop_a_comparison(run, one_diverges, tmp_path
 @pytest.mark.exhaustive
 def test_nor_where_runs_are_done_at_once(run, tmp_path):
     """Both seeds diverge, in whatever process: the second is done in spite of the first."""
-    words = [
-        "--task",
-        "linear",
-        "--attn",
-        "softmax",
-        "--preset",
-        "smoke",
-        *options(*DIVERGES),
-        "--seeds",
-        "2",
-        "--jobs",
-        "2",
-    ]
+    words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", *options(*DIVERGES)]
+    words += ["--seeds", "2", "--jobs", "2"]
     code, _, err = run("sweep", *words)
     assert code == 1, err
     assert sum(line.startswith("diverged: linear | softmax") for line in err.splitlines()) == 2
