@@ -26,6 +26,7 @@ from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
+from icl_lab.training.loop import Progress, train
 
 CPU = torch.device("cpu")
 TINY = ModelSpec(layers=2, heads=2, width=8)
@@ -76,8 +77,6 @@ def test_operations_are_those_that_torch_counts(layers, task):
 
 def test_a_step_of_the_bench_is_a_step_of_the_training():
     """Same prompts, same numbers as ``train``: the bench times nothing else."""
-    from icl_lab.training.loop import Progress, train
-
     timed = training.Steps(TINY, "ssa", 4, 5, CPU)
     again = training.Steps(TINY, "ssa", 4, 5, CPU)
     for _ in range(7):
@@ -328,8 +327,6 @@ def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):
 @pytest.mark.slow
 def test_an_attempt_goes_on_where_it_stopped(monkeypatch):
     """Many bouts are one training: the numbers are those of a training that never stopped."""
-    from icl_lab.training.loop import Progress, train
-
     monkeypatch.setattr(quality, "PROMPTS", 64)
     spec = resolve("linear", "softmax", "small", ["train.steps=6", "train.batch=4", "model.layers=2"])
     recipe = spec.train

@@ -67,12 +67,7 @@ def test_decided_and_hopeless_claims_take_no_seed(sides):
     assert decided.agrees is True
     hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
     assert hopeless.outlook == "more than 64 seeds"
-    over = [
-        decided,
-        hopeless,
-        closed(missing, note="no cell"),
-        closed(rise, State.NOT_LEARNED),
-    ]
+    over = [decided, hopeless, closed(missing, note="no cell"), closed(rise, State.NOT_LEARNED)]
     assert next_step(sides, over) is None
 
 

@@ -32,8 +32,7 @@ def test_what_all_share_is_an_option_of_each(name):
 @pytest.mark.slow
 def test_an_analysis_writes_its_folder_and_says_what_to_open(run, tmp_path):
     words = ("deviant", "--task", "linear", "--attn", "softmax", "--factors", "1,10", "--prompts", "64", *TINY)
-    code, out, err = run(*words)
-    assert code == 0
+    out, err = run.ok(*words)
     (folder,) = (tmp_path / "results").glob("deviant-linear-smoke-*")
     assert f"wrote {folder}: deviant.csv, deviant.png" in out
     assert f"open {folder / 'report.html'}" in out
@@ -42,8 +41,7 @@ def test_an_analysis_writes_its_folder_and_says_what_to_open(run, tmp_path):
     assert study["options"] == {"factors": [1.0, 10.0], "position": [0], "prompts": 64}
     # The same question again: the same folder, nothing trained, the same bytes.
     before = (folder / "deviant.csv").read_bytes()
-    code, _, err = run(*words)
-    assert code == 0
+    _, err = run.ok(*words)
     assert "steps" not in err
     assert (folder / "deviant.csv").read_bytes() == before
 
@@ -53,8 +51,7 @@ def test_another_study_of_that_name_is_kept(run, tmp_path):
     words = ("deviant", "--task", "linear", "--attn", "softmax", "--factors", "1,10", "--name", "mine", *TINY)
     assert run(*words, "--prompts", "64")[0] == 0
     before = (tmp_path / "results" / "mine" / "deviant.csv").read_bytes()
-    code, _, err = run(*words, "--prompts", "128")
-    assert code == 2
+    _, err = run.refused(*words, "--prompts", "128")
     assert "holds another study" in err
     assert (tmp_path / "results" / "mine" / "deviant.csv").read_bytes() == before
     assert run(*words, "--prompts", "128", "--force")[0] == 0
@@ -63,13 +60,11 @@ def test_another_study_of_that_name_is_kept(run, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_is_named_by_its_folder_or_by_task_and_rule(run, tmp_path):
-    code, _, err = run("deviant", *TINY)
-    assert code == 2
+    _, err = run.refused("deviant", *TINY)
     assert "name the models" in err
     assert run("train", "--task", "linear", "--attn", "softmax", *TINY)[0] == 0
     (folder,) = (tmp_path / "results").glob("runs/*/*/*/seed-0")
-    code, out, _ = run("deviant", "--run", str(folder), "--prompts", "64", "--factors", "1,10")
-    assert code == 0
+    out, _ = run.ok("deviant", "--run", str(folder), "--prompts", "64", "--factors", "1,10")
     assert "| `softmax` |" in out
 
 
@@ -80,13 +75,11 @@ def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
     words = ("deviant", "--task", "linear", "--attn", "softmax", "--dry-run", *TINY)
     assert "to do" not in run(*words)[1]
     weights.unlink()
-    code, out, err = run(*words)
-    assert code == 0
+    out, err = run.ok(*words)
     assert out.count("to do") == 1
     assert "30 steps" in err
     # Boundary values take the grid beside the model, and the grid is there: the model is trained like those of others.
-    code, out, err = run("boundary", *words[1:])
-    assert code == 0
+    out, err = run.ok("boundary", *words[1:])
     assert out.count("to do") == 1
     assert "30 steps" in err
     assert err.count("would write") == 1
@@ -94,7 +87,6 @@ def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
 
 
 def test_a_wrong_run_is_said_before_an_option_is_missed(run, tmp_path):
-    code, _, err = run("attention", "--run", str(tmp_path / "wrong"))
-    assert code == 2
+    _, err = run.refused("attention", "--run", str(tmp_path / "wrong"))
     assert f"No run is called '{tmp_path / 'wrong'}'" in err
     assert "--prompt" not in err

@@ -13,6 +13,10 @@ import pytest
 
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.grid import Grid
+from icl_lab.cli import runs
+from icl_lab.figures import base
+from icl_lab.runs import summary
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -26,8 +30,7 @@ def sweep(*words):
 
 @pytest.mark.slow
 def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
-    code, out, err = run(*sweep())
-    assert code == 0
+    out, err = run.ok(*sweep())
     first = err.splitlines()[0]
     assert all(
         word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "10 steps", "about")
@@ -51,8 +54,7 @@ def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
 def test_a_finished_run_says_so_and_shows_the_grid(run, tmp_path):
     _, first, _ = run(*sweep())
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.*")}
-    code, out, err = run(*sweep())
-    assert code == 0
+    out, err = run.ok(*sweep())
     assert "finished already" in err
     assert "there already: " in out
     assert out.splitlines()[:4] == first.splitlines()[:4]
@@ -78,8 +80,7 @@ def test_retrain_repeats_numbers_and_missing_pictures_are_drawn(run, tmp_path):
 
 
 def test_a_dry_run_writes_nothing(run, tmp_path):
-    code, out, err = run(*sweep("--seeds", "2", "--attn", "softmax", "--dry-run"))
-    assert code == 0
+    out, err = run.ok(*sweep("--seeds", "2", "--attn", "softmax", "--dry-run"))
     assert out.count("to do") == 4
     assert "about" in err
     assert not (tmp_path / "results").exists()
@@ -88,10 +89,8 @@ def test_a_dry_run_writes_nothing(run, tmp_path):
 @pytest.mark.exhaustive
 def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
     words = ["sweep", "--task", "every", "--attn", "softmax,ssmax", "--preset", "smoke", *SMALL, "--threads", "1"]
-    code, _, _ = run(*words, results=tmp_path / "one")
-    assert code == 0
-    code, out, err = run(*words, "--jobs", "2", results=tmp_path / "two")
-    assert code == 0
+    run.ok(*words, results=tmp_path / "one")
+    out, err = run.ok(*words, "--jobs", "2", results=tmp_path / "two")
     assert "2 to do, 2 at once" in err
     grids = [[run.grid().csv() for run in Store(tmp_path / name).runs()] for name in ("one", "two")]
     assert len(grids[0]) == 2
@@ -102,8 +101,7 @@ def test_several_runs_at_once_give_the_same_numbers(run, tmp_path):
 def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
     words = ["compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
     words += ["--set", "test.axes.sigma_f=1,2,4,10", "--seeds", "2"]
-    code, out, err = run(*words)
-    assert code == 0, err
+    out, err = run.ok(*words)
     assert "| `ssa` |" in out
     assert "reference:3-nn" in out
     (folder,) = (tmp_path / "results").glob("compare-linear-smoke-*")
@@ -114,8 +112,7 @@ def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
     rows = (folder / "comparison.csv").read_text().splitlines()
     assert rows[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric")
     assert all(row.startswith("ssa,softmax,") for row in rows[1:])
-    code, again, err = run(*words)
-    assert code == 0
+    again, err = run.ok(*words)
     assert "about" not in err, "nothing is left to train"
     assert again == out
 
@@ -123,21 +120,17 @@ def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["compare", "analysis"])
 def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
-    from icl_lab.figures import base
-
     def fail(figure, kind):
         raise RunFailed("not drawn")
 
     asked = ["compare", "--attn", "softmax"] if command == "compare" else ["per-position"]
     words = [*asked, "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL]
-    code, whole, _ = run(*words)
-    assert code == 0
+    whole, _ = run.ok(*words)
     real = base.encode
     for name, module in list(sys.modules.items()):
         if name.startswith("icl_lab.") and getattr(module, "encode", None) is real:
             monkeypatch.setattr(module, "encode", fail)
-    code, out, err = run(*words)
-    assert code == 1
+    out, err = run.failed(*words)
     assert "not drawn" in err
     assert "| `ssa` |" in out
     assert "wrote" not in out
@@ -146,8 +139,7 @@ def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
 
 @pytest.mark.parametrize("what", ["tasks", "normalizers", "positions", "presets"])
 def test_list(run, what):
-    code, out, _ = run("list", what)
-    assert code == 0
+    out, _ = run.ok("list", what)
     named = {"tasks": "every:balance,labels", "normalizers": "ssa:n,b,learn,per", "positions": "rotary:theta"}
     assert named.get(what, "lite") in out
 
@@ -158,14 +150,12 @@ def test_the_doctor_names_the_machine(run):
 
 
 def test_list_without_a_kind_names_all_kinds(run):
-    code, out, _ = run("list")
-    assert code == 0
+    out, _ = run.ok("list")
     kinds = dict(line.split(": ", 1) for line in re.sub(r"\n    ", " ", out).splitlines())
     for kind, name in (("tasks", "recall"), ("normalizers", "ssmax"), ("positions", "rotary"), ("presets", "nano")):
         assert name in kinds[kind].split(", ")
     assert "ssa-table1" in kinds["experiments"].split(", ")
-    code, out, _ = run(*kinds["next"].split("   ")[0].split()[1:])
-    assert code == 0
+    out, _ = run.ok(*kinds["next"].split("   ")[0].split()[1:])
     assert "w = softmax(" in out
 
 
@@ -201,13 +191,11 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path):
 def test_shards_divide_the_runs_and_the_last_compares(run, tmp_path):
     words = [*sweep("--attn", "softmax")]
     words[0] = "compare"
-    code, out, err = run(*words, "--shard", "1/2")
-    assert code == 0
+    out, err = run.ok(*words, "--shard", "1/2")
     assert "1 of 2 runs are left to other shards" in err
     assert "wrote" not in out
     assert len(list((tmp_path / "results").rglob("grid.csv"))) == 1
-    code, out, _ = run(*words, "--shard", "2/2")
-    assert code == 0
+    out, _ = run.ok(*words, "--shard", "2/2")
     assert "report.html" in out
     assert len(list((tmp_path / "results").rglob("grid.csv"))) == 3  # and the baseline's rescaled test
 
@@ -220,8 +208,7 @@ def test_attention_from_the_command_line(run, tmp_path):
     """From nothing to a page; then by the folders of the runs, with the same numbers."""
     which = ["--task", "every", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
     which += ["--set", "model.layers=1"]
-    code, out, _ = run(*FIGURE_2, *which, "--offer", "average")
-    assert code == 0
+    out, _ = run.ok(*FIGURE_2, *which, "--offer", "average")
     assert "| x₄ = 70 | False |" in out
     assert "; the truth is False. The last query has its greatest weight" in out
     (folder,) = (tmp_path / "results").glob("attention-every-smoke-softmax-ssa-1,-2,3,70-*")
@@ -230,12 +217,10 @@ def test_attention_from_the_command_line(run, tmp_path):
     assert following == f"next: open {folder / 'attention.html'}"
     before = (folder / "weights.csv").read_bytes()
     places = [next((tmp_path / "results" / "runs").glob(f"every/{rule}/*/seed-0")) for rule in ("softmax", "ssa")]
-    code, out, err = run(*FIGURE_2, "--run", str(places[0]), "--run", str(places[1]), "--name", "again", "--live", "0")
-    assert code == 0
+    out, err = run.ok(*FIGURE_2, "--run", str(places[0]), "--run", str(places[1]), "--name", "again", "--live", "0")
     assert "train" not in err
     assert (tmp_path / "results" / "again" / "weights.csv").read_bytes() == before
-    code, _, err = run(*FIGURE_2, "--run", str(places[0]).replace("softmax", "sofmax"))
-    assert code == 2
+    _, err = run.refused(*FIGURE_2, "--run", str(places[0]).replace("softmax", "sofmax"))
     assert f"Did you mean '{places[0]}'" in err
 
 
@@ -243,32 +228,24 @@ def test_attention_from_the_command_line(run, tmp_path):
 def test_ablations_from_the_command_line(run, tmp_path):
     small = ["--task", "linear", "--preset", "smoke", *SMALL, "--set", "train.steps=5"]
     small += ["--set", "test.axes.sigma_f=1,3", "--set", "test.axes.sigma_x=1"]
-    code, out, err = run("ablate", "--attn", "softmax", *small)
-    assert code == 0, err
+    out, err = run.ok("ablate", "--attn", "softmax", *small)
     assert "| `MLP only` |" in out
     assert list((tmp_path / "results").glob("ablate-linear-smoke-*/report.html"))
-    code, _, err = run("ablate", "--attn", "softmax", "--attn", "ssa", *small)
-    assert code == 2
+    _, err = run.refused("ablate", "--attn", "softmax", "--attn", "ssa", *small)
     assert "give --attn once" in err
 
 
 def test_one_seed_is_asked_for_by_its_number(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke", *SMALL]
-    code, _, err = run(*words, "--seed", "4")
-    assert code == 0, err
+    _, err = run.ok(*words, "--seed", "4")
     (place,) = (tmp_path / "results" / "runs").glob("linear/softmax/*/seed-*")
     assert place.name == "seed-4"
     assert " --seed 4" in json.loads((place / "env.json").read_text())["command"]
-    code, _, err = run(*words, "--seed", "4", "--seeds", "2")
-    assert code == 2
+    _, err = run.refused(*words, "--seed", "4", "--seeds", "2")
     assert "--seeds 2 are the seeds 0 to 1, and --seed 4 is one" in err
 
 
 def test_the_newest_runs_are_listed_and_all_on_demand(tmp_path):
-    from icl_lab.cli import runs
-    from icl_lab.runs.spec import resolve
-    from icl_lab.runs.store import Store
-
     store = Store(tmp_path / "results")
     for number in range(23):
         made = store.run(resolve("linear", "ssa", "smoke", [f"train.steps={number + 1}"]), 0)
@@ -281,14 +258,11 @@ def test_the_newest_runs_are_listed_and_all_on_demand(tmp_path):
 
 @pytest.mark.slow
 def test_a_comparison_at_one_cell_has_its_own_interval(run, tmp_path, monkeypatch):
-    from icl_lab.runs import summary
-
     words = ["compare", *sweep()[1:], "--attn", "softmax", "--seeds", "2"]
     tables = {}
     for gate in (summary.GATE, math.inf):  # so short a training learns nothing; then what is learned is not asked
         monkeypatch.setattr(summary, "GATE", gate)
-        code, out, _ = run(*words, "--at", "sigma_f=2")
-        assert code == 0
+        out, _ = run.ok(*words, "--at", "sigma_f=2")
         tables[gate] = out.split("At sigma_f=2:")[1].partition("wrote")[0]
     unlearned, learned = tables.values()
     for table in (unlearned, learned):
@@ -296,7 +270,6 @@ def test_a_comparison_at_one_cell_has_its_own_interval(run, tmp_path, monkeypatc
     assert re.search(r"\n\| `ssa` \| [\d.]+ \| [\d.]+ \[[\d.e-]+, [\d.e+]+\] \|\n", learned)
     assert re.search(r"\n\| `ssa` \| [\d.]+ \|\n", unlearned)
     assert unlearned.endswith("Not compared, since not learned: ssa, softmax.\n")
-    code, _, err = run(*words, "--at", "sigma_f=3.5")
-    assert code == 2
+    _, err = run.refused(*words, "--at", "sigma_f=3.5")
     assert "no cell of the test grid has sigma_f=3.5; tested: " in err
     assert run(*words, "--at", "sigma_f")[0] == 2

@@ -19,12 +19,17 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from icl_lab import normalizers, tasks
+from icl_lab.analyses.profiles import costs, functions
 from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli, main
 from icl_lab.cli.values import Finite, Folder
 from icl_lab.execute.tracking import KINDS
+from icl_lab.figures import rules
 from icl_lab.model import positions
+from icl_lab.runs import environment, estimate
 from icl_lab.runs.spec import resolve
+from icl_lab.testing import verdicts
+from icl_lab.training import loop
 
 CODES = {0, 1, 2, 75, 130}
 # What stands in for everything that has to be said beside the option that is tried.
@@ -136,11 +141,6 @@ WRITTEN = Written()
 @pytest.fixture
 def idle(tmp_path, monkeypatch):
     """A folder of its own, and nothing that trains, measures, draws or starts a process."""
-    from icl_lab.analyses.profiles import costs, functions
-    from icl_lab.figures import rules
-    from icl_lab.runs import environment, estimate
-    from icl_lab.testing import verdicts
-    from icl_lab.training import loop
 
     def never(*words, **names):
         raise AssertionError("this computes")
@@ -198,20 +198,11 @@ def tried(examples):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [2, pytest.param(10, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("path", COMMANDS, ids="-".join)
-def test_no_option_of_any_command_is_answered_by_a_traceback(path, examples, idle, monkeypatch):
-    """Each option beside what is usual."""
-
-    @tried(examples)
-    @given(data=st.data())
-    def fed(data):
-        feed(path, idle, monkeypatch, data)
-
-    fed()
-
-
-def feed(path, idle, monkeypatch, data):
+@given(data=st.data())
+@tried(2)
+def test_no_option_of_any_command_is_answered_by_a_traceback(path, idle, monkeypatch, data):
+    """Each option beside what is usual; more words are typed in tests/torture."""
     command = COMMANDS[path]
     for parameter in command.params:
         option = max(parameter.opts, key=len)

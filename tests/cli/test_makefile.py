@@ -121,8 +121,7 @@ def test_help_names_every_command():
 
 
 def test_the_menu_of_the_program_is_in_the_same_groups(run):
-    code, out, _ = run("--help")
-    assert code == 0
+    out, _ = run.ok("--help")
     groups = re.findall(r"^(\w[\w ]*):$", out, re.MULTILINE)
     assert groups == ["Options", *menu.GROUPS, "Further commands"]
     assert "..." not in out.partition("Train and compare:")[2]

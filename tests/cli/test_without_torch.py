@@ -67,8 +67,7 @@ def test_experiments_are_listed_by_a_line_each(run):
 
 
 def test_one_experiment_is_listed_with_its_cost(run):
-    code, out, _ = run("list", "experiments", "ssa-table1", "--experiments", str(ROOT / "experiments"))
-    assert code == 0
+    out, _ = run.ok("list", "experiments", "ssa-table1", "--experiments", str(ROOT / "experiments"))
     assert out.splitlines()[0] == "ssa-table1"
     assert "    lite   0 of " in out
     assert "operations a seed of all" in out
@@ -82,8 +81,7 @@ def test_one_experiment_is_listed_with_its_cost(run):
     ],
 )
 def test_what_cannot_be_listed_is_refused(run, words, said):
-    code, _, err = run(*words)
-    assert code == 2
+    _, err = run.refused(*words)
     assert said in err
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import lzma
 import os
 import re
 import shutil
@@ -13,15 +14,21 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from icl_lab import pipeline as sweeping
 from icl_lab.analyses.boundary import curves
 from icl_lab.base.errors import BadValue, RunFailed
+from icl_lab.base.files import present, write
 from icl_lab.base.grid import Grid
 from icl_lab.cli import show
 from icl_lab.runs.archiving import run_files
 from icl_lab.runs.evidence import archive as archiving
+from icl_lab.runs.evidence import tables
 from icl_lab.runs.evidence.archive import Archive, choose
+from icl_lab.runs.evidence.tables import SCHEMAS, errors_file, errors_of
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from tests.cases import few
 
@@ -37,11 +44,6 @@ SWAPPED = {f"swap-softmax/{name}" for name in ("measured.json", "grid.csv", "err
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A results folder with one finished run, trained once for all tests here."""
-    import torch
-
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.spec import resolve
-
     store = Store(tmp_path_factory.mktemp("trained"))
     spec = resolve("linear", "ssa", "smoke", [*SMALL, "test.axes.length=5,12"])
     sweeping.sweep(spec, 0, Lab(store, torch.device("cpu"), lambda text: None))
@@ -51,10 +53,6 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tested(trained, tmp_path_factory):
     """A copy of that folder, in which the model was tested with softmax too."""
-    import torch
-
-    from icl_lab.runs.session import Lab
-
     root = tmp_path_factory.mktemp("tested") / "results"
     shutil.copytree(trained.folder.parents[4], root)
     sweeping.sweep(trained.spec, 0, Lab(Store(root), torch.device("cpu"), lambda text: None), "softmax")
@@ -168,8 +166,6 @@ def test_weights_of_another_seed_are_not_taken(own, held, lab):
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.exhaustive
 def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, tiny, same):
-    from icl_lab.base.files import write
-
     wider = tiny("linear", "ssa", "test.axes.length=6")
     at_home = replace(lab, store=Store(own.folder.parents[4]))
     for swap in ("", "softmax"):
@@ -196,14 +192,12 @@ def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, 
 
 @pytest.mark.slow
 def test_sweep_trains_though_the_evidence_has_the_run(held, run, tmp_path):
-    code, out, err = run("sweep", *NAMED)
-    assert code == 0
+    out, err = run.ok("sweep", *NAMED)
     assert "evidence" not in err
     assert "steps, about" in err
     assert list((tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
     assert "equal in all" in out.splitlines()[-1]
-    code, out, err = run("sweep", *NAMED, "--evidence", results=tmp_path / "other")
-    assert code == 0
+    out, err = run.ok("sweep", *NAMED, "--evidence", results=tmp_path / "other")
     assert "trains nothing: 1 model (1 from evidence); --no-evidence trains" in err
     assert not (tmp_path / "other").exists()
 
@@ -215,8 +209,7 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
     grid.frame.loc[first.idxmax(), "value"] *= 2
     files = {name: (own.folder / name).read_bytes() for name in ("spec.json", "env.json")}
     evidence.add({own.key: {**files, "grid.csv": grid.csv().encode()}})
-    code, out, _ = run("sweep", *NAMED)
-    assert code == 0
+    out, _ = run.ok("sweep", *NAMED)
     assert "farthest cell 50.0% apart (sigma_x 1, sigma_f 1, length 5)" in out
     assert "beside the repository's run of the same specification and seed:" in out
     assert out.count("rounds differently") == 1
@@ -225,14 +218,12 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
 @pytest.mark.slow
 def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     words = ("compare", *NAMED, "--attn", "softmax")
-    code, out, err = run(*words)
-    assert code == 0
+    out, err = run.ok(*words)
     assert "trains 1 of 2 models, about 1 s (1 from evidence)" in err
     runs = sorted(path.parts[-5] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
     assert [Path(path).name for path in runs] == ["linear"] * 2  # softmax alone was trained, and tested rescaled too
     assert {path.parts[-4] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv")} == {"softmax"}
-    code, _, err = run(*words, "--no-evidence", results=tmp_path / "other")
-    assert code == 0
+    _, err = run.ok(*words, "--no-evidence", results=tmp_path / "other")
     assert "evidence" not in err
     assert len(list((tmp_path / "other").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
     code, _, err = run(*words, "--retrain", results=tmp_path / "third")
@@ -245,14 +236,12 @@ def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
 @pytest.mark.parametrize("question", ["boundary", "deviant"])  # one reads the test too, one the model alone
 def test_an_analysis_says_once_that_it_reads_the_evidence(question, held, run, monkeypatch):
     monkeypatch.setattr(curves, "SIDE", 40)  # as few points as the detector takes
-    code, _, err = run(question, *NAMED)
-    assert code == 0
+    _, err = run.ok(question, *NAMED)
     assert err.count("1 from evidence") == 1
 
 
 def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):
-    code, out, _ = run("evidence", "unpack", own.spec.hash, "--to", str(tmp_path / "out"))
-    assert code == 0
+    out, _ = run.ok("evidence", "unpack", own.spec.hash, "--to", str(tmp_path / "out"))
     (again,) = Store(tmp_path / "out").runs()
     for name in ("spec.json", "env.json", "history.csv", "grid.csv", "model.safetensors"):
         assert (again.folder / name).read_bytes() == (own.folder / name).read_bytes(), name
@@ -263,8 +252,7 @@ def test_unpack_writes_the_files_that_were_added(own, held, run, tmp_path):
     assert (again.folder / "env.json").read_text() == "{}"
     assert run("evidence", "unpack", "--to", str(tmp_path / "out"), "--force")[0] == 0
     assert (again.folder / "env.json").read_bytes() == (own.folder / "env.json").read_bytes()
-    code, _, err = run("evidence", "unpack", "lniear")
-    assert code == 2
+    _, err = run.refused("evidence", "unpack", "lniear")
     assert "Did you mean 'linear'" in err
 
 
@@ -285,8 +273,7 @@ def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     (own.folder / "manifest.json").unlink()
     before = everything(held.root)
     for words in ((), ("--dry-run",)):
-        code, _, err = run("evidence", "add", str(own.folder), *words)
-        assert code == 1
+        _, err = run.failed("evidence", "add", str(own.folder), *words)
         assert f"{own.key} is in the evidence already with another env.json" in err
         assert "--replace" in err
         assert everything(held.root) == before
@@ -302,8 +289,7 @@ def test_another_run_of_the_same_seed_needs_replace(own, held, run):
 @pytest.mark.slow
 def test_an_unfinished_run_is_not_added(own, evidence, run):
     (own.folder / "grid.csv").unlink()
-    code, _, err = run("evidence", "add", str(own.folder))
-    assert code == 1
+    _, err = run.failed("evidence", "add", str(own.folder))
     assert "not a finished run: it has no grid.csv" in err
 
 
@@ -435,8 +421,7 @@ def spoilt_parts():
 def test_a_damaged_part_is_named_and_refused(own, held, run, spoil, tmp_path):
     (part,) = held.parts
     named = spoil(held.root / part.name)
-    code, _, err = run("evidence", "verify")
-    assert code == 1
+    _, err = run.failed("evidence", "verify")
     assert str(named) in err
     assert "Traceback" not in err
     with pytest.raises(RunFailed, match=re.escape(named.name)):
@@ -493,8 +478,7 @@ def test_a_foreign_part_is_named_and_not_read(own, held, run):
     (part,) = held.parts
     shutil.copytree(held.root / part.name, held.root / "another")
     shutil.copy(held.root / part.name / "cells.parquet", held.root / part.name / "more.parquet")
-    code, _, err = run("evidence", "verify")
-    assert code == 1
+    _, err = run.failed("evidence", "verify")
     assert str(held.root / "another") in err
     assert "more.parquet" in err
     assert [kept.key for kept in held.runs()] == [own.key]
@@ -602,8 +586,7 @@ def test_a_file_that_the_tables_cannot_say_is_kept_as_it_is(evidence):
 
 
 def test_verify_and_list_name_what_is_there(own, held, run):
-    code, out, _ = run("evidence", "verify")
-    assert code == 0
+    out, _ = run.ok("evidence", "verify")
     assert "1 runs, 8 files, every checksum is right" in out
     code, out, _ = run("evidence", "list", "ssa")
     assert (code, len(out.splitlines())) == (0, 1)
@@ -663,8 +646,6 @@ def test_every_original_run_file_comes_back(repository, monkeypatch, capsys, run
 
 
 def test_every_original_table_of_a_study_is_kept():
-    import lzma
-
     for digest, size, name in ORIGINALS:
         if not name.startswith("runs/"):
             path = ROOT / "results" / name
@@ -739,8 +720,6 @@ def test_results_of_users_show_in_no_status(tmp_path):
 
 
 def test_a_compressed_table_is_read_like_a_plain_one():
-    from icl_lab.base.files import present
-
     path = present(ROOT / "results" / "boundary-linear-lite" / "boundary.csv")
     assert path.suffix == ".xz"
     assert "slope" in Grid.read(path).axes
@@ -810,8 +789,6 @@ def part_of(archive, table):
 
 def test_each_axis_of_a_run_has_a_column(evidence):
     """Two tasks in one part, of which one has axes of its own; an axis that the tables know is not there twice."""
-    from icl_lab.runs.evidence.tables import SCHEMAS, errors_file
-
     rows = [("ssa", "0.5,2,8", 0.125), ("reference:zero", "0.5,2,8", 1.0)]
     labels = {"contrast": np.array([0.5]), "moved": np.array([2.0]), "length": np.array([8.0])}
     errors = errors_file(np.array([[0.0, 1.0, 0.0, 0.0]], dtype=np.float32), labels)
@@ -839,8 +816,6 @@ def test_each_axis_of_a_run_has_a_column(evidence):
 
 @pytest.mark.parametrize("axis", ["value", "key", "row", "errors", "learned", "part", "Contrast", "a b", "2x", "é", ""])
 def test_an_axis_of_no_plain_name_is_kept_as_it_is(evidence, axis):
-    from icl_lab.runs.evidence.tables import SCHEMAS
-
     files = {"grid.csv": grid(f"contrast,{axis}", ("ssa", "0.5,2", 0.125))}
     evidence.add({KEY: files})
     assert evidence.run(KEY).misfits == {"grid.csv"}
@@ -871,8 +846,6 @@ def test_a_file_that_would_come_back_otherwise_is_kept_as_it_is(evidence, name, 
 
 def test_a_file_that_fits_a_table_by_now_is_written_again(evidence, monkeypatch):
     """As the grids of digits, which stood in no table: by a new part, of the same files; then no more."""
-    from icl_lab.runs.evidence import tables
-
     files = {"grid.csv": grid("contrast,length", ("ssa", "0.5,2", 0.125)), "history.csv": b"\xff"}
 
     def refuse(axes):
@@ -895,8 +868,6 @@ def test_a_file_that_fits_a_table_by_now_is_written_again(evidence, monkeypatch)
 
 def test_single_prompts_that_are_held_stay_where_fewer_are_given(evidence):
     """A run that comes with another test is written again, and what a claim read once is in it."""
-    from icl_lab.runs.evidence.tables import errors_file, errors_of
-
     labels, values = {"length": np.array([2.0, 8.0])}, np.eye(2, 4, dtype=np.float32)
     files = {"grid.csv": grid("length", ("ssa", "2", 0.25)), "errors.safetensors": errors_file(values, labels)}
     evidence.add({KEY: files})
@@ -909,8 +880,6 @@ def test_single_prompts_that_are_held_stay_where_fewer_are_given(evidence):
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_swap_is_spelled_alike_in_all_tables(evidence, order):
     """As a choice, whatever comes first; the folder is another spelling."""
-    from icl_lab.runs.evidence.tables import errors_file
-
     folder = "swap-ssmax-s=swap"
     errors = errors_file(np.zeros((1, 4), dtype=np.float32), {"length": np.array([2.0])})
     files = {f"{folder}/errors.safetensors": errors}

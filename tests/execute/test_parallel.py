@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from icl_lab.base.errors import RunFailed, Stopped
+from icl_lab.cli.signals import catch_signals
 from icl_lab.execute import parallel
 from icl_lab.execute.parallel import RETRIES, Ending, Processes, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
 
@@ -333,8 +335,6 @@ def test_a_run_that_fails_is_alone_with_it(tmp_path, tiny):
     words = [*SWEEP, "--set", "train.steps=10", "--seeds", "3", "--results", str(tmp_path)]
     code, err = ended(start([*words, "--dry-run"], os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     assert code == 0, err
-    from icl_lab.runs.spec import resolve
-
     settings = [word for word in [*SMALL, "train.steps=10"] if "=" in word]
     folder = Store(tmp_path).run(resolve("linear", "softmax", "smoke", settings), 1).folder
     folder.mkdir(parents=True)
@@ -385,8 +385,6 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
 
 
 def test_what_nohup_ignores_stays_ignored():
-    from icl_lab.cli.signals import catch_signals
-
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in kinds}
     try:

@@ -230,8 +230,8 @@ def test_refusals_come_before_a_training(run, tmp_path, monkeypatch, asked, said
     monkeypatch.setitem(KINDS, "nowhere", None) if asked == "nowhere" else None
     words = ("sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke")
     for option in (["--track", asked], []):
-        code, out, err = run(*words, *option)
-        assert (code, out) == (2, "")
+        out, err = run.refused(*words, *option)
+        assert not out
         assert said in err.strip().splitlines()[-1]
         monkeypatch.setenv("ICL_LAB_TRACK", asked)
     with pytest.raises((BadValue, UnknownName)):
@@ -243,11 +243,9 @@ def test_refusals_come_before_a_training(run, tmp_path, monkeypatch, asked, said
 def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke"]
     words += [word for text in SHORT for word in ("--set", text)]
-    code, out, _ = run(*words, "--dry-run", "--track=tensorboard")
-    assert code == 0
+    out, _ = run.ok(*words, "--dry-run", "--track=tensorboard")
     assert not (tmp_path / "results").exists()
-    code, out, _ = run("train", *words[1:], "--track", "tensorboard:mine")
-    assert code == 0
+    out, _ = run.ok("train", *words[1:], "--track", "tensorboard:mine")
     assert "--track tensorboard:mine" in out.splitlines()[-1]  # what is done next is followed as well
     (env,) = (tmp_path / "results").rglob("env.json")
     assert "--track" not in env.read_text()

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import few
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("script", ["bound_law.py", "boundary_arms.py", "error_over_sigma.py", "causes.py"])
+@pytest.mark.parametrize("script", few(1, ["error_over_sigma.py", "bound_law.py", "boundary_arms.py", "causes.py"]))
 def test_pages_are_in_step(script):
     words = [sys.executable, str(ROOT / "experiments" / script), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -44,20 +44,17 @@ def env_of(folder):
 
 
 def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
-    code, out, err = run("sweep", "--attn", "ssa+gated", *SMALL)
-    assert code == 0, err
+    out, err = run.ok("sweep", "--attn", "ssa+gated", *SMALL)
     parts = {(part["kind"], part["name"]): part for part in env_of(tmp_path)["parts"]}
     assert list(parts) == [("task", "linear"), ("normalizer", "ssa"), ("wrapper of a normalizer", "gated"),
                            ("position code", "learned")]  # fmt: skip
     assert parts["normalizer", "ssa"]["file"] == "icl_lab/normalizers/ssa.py"
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
     edit("ssa")
-    code, again, err = run("sweep", "--attn", "ssa+gated", *SMALL)
-    assert code == 0
+    again, err = run.ok("sweep", "--attn", "ssa+gated", *SMALL)
     assert CHANGED in err.splitlines()[-1]
     assert re.search(r"now [0-9a-f]{8}\); --retrain repeats it\.$", err.splitlines()[-1])
-    code, out, _ = run("verify", str(tmp_path / "results"))
-    assert code == 0
+    out, _ = run.ok("verify", str(tmp_path / "results"))
     (line,) = (line for line in out.splitlines() if line.startswith("made with other code: "))
     assert "linear/ssa+gated/" in line
     assert CHANGED.removeprefix("made ") in line

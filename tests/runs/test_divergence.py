@@ -7,6 +7,7 @@ import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.base.errors import Diverged
+from icl_lab.training import loop
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
@@ -55,8 +56,6 @@ def test_it_is_read_and_not_trained_again_unless_forced(lost, lab, monkeypatch):
 
 
 def test_what_was_known_before_it_diverged_is_kept(tiny, lab, monkeypatch):
-    from icl_lab.training import loop
-
     spec = tiny("linear", "softmax", "train.steps=100")
     step = loop.advance
 
@@ -108,27 +107,23 @@ def test_nor_where_runs_are_done_at_once(run, tmp_path):
     """Both seeds diverge, in whatever process: the second is done in spite of the first."""
     words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", *options(*DIVERGES)]
     words += ["--seeds", "2", "--jobs", "2"]
-    code, _, err = run("sweep", *words)
-    assert code == 1, err
+    _, err = run.failed("sweep", *words)
     assert sum(line.startswith("diverged: linear | softmax") for line in err.splitlines()) == 2
-    code, text, _ = run("list", "runs", "--results", str(tmp_path / "results"))
-    assert code == 0
+    text, _ = run.ok("list", "runs", "--results", str(tmp_path / "results"))
     (line,) = [line for line in text.splitlines() if line.split()[1] == "softmax"]
     assert "seeds 0, 1 diverged" in line
 
 
 def test_an_analysis_leaves_it_out_and_says_so(run, one_diverges, tmp_path):
     asked = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", "--seeds", "2", *options()]
-    code, text, err = run("deviant", *asked, "--prompts", "64", "--name", "mine")
-    assert code == 0, err
+    text, err = run.ok("deviant", *asked, "--prompts", "64", "--name", "mine")
     assert "Left out, because the training diverged: ssa, seed 1." in text
     assert "diverged: linear | ssa | smoke | seed 1" in err
 
 
 def test_a_sweep_of_it_fails_each_time_it_is_asked(run):
     for _ in range(2):
-        code, _, err = run("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *options(*DIVERGES))
-        assert code == 1
+        _, err = run.failed("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *options(*DIVERGES))
         assert "diverged: linear | ssa | smoke | seed 0 (the loss is" in err
         assert err.splitlines()[-1] == "icl-lab: 1 of 1 trainings diverged, see above; there is no model of them."
 
@@ -157,8 +152,7 @@ def test_no_number_before_training_names_the_check(run, tmp_path):
     path.write_text(BROKEN)
     words = ["--import", str(path), "sweep", "--task", "linear", "--attn", "nan-warp", "--preset", "smoke", *options()]
     for seeds in ("1", "2"):
-        code, out, err = run(*words, "--seeds", seeds, "--results", str(tmp_path / "results"))
-        assert code == 1
+        out, err = run.failed(*words, "--seeds", seeds, "--results", str(tmp_path / "results"))
         assert "the loss is nan at step 1, before any weight has moved; icl-lab check-part nan-warp looks" in err
         assert "nan-warp: not learned: in training conditions its answers are no finite numbers; check-part" in err
         assert out.splitlines()[-1].startswith("next: ")
@@ -169,8 +163,7 @@ def test_no_number_before_training_names_the_check(run, tmp_path):
 
 def test_a_training_that_diverges_later_is_not_blamed_on_a_part(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke", *options(*DIVERGES)]
-    code, out, err = run(*words)
-    assert code == 1
+    out, err = run.failed(*words)
     assert "a lower train.rate, or train.clip=1, may help." in err
     assert "check-part" not in out + err
     assert "more steps" not in out + err

@@ -417,8 +417,7 @@ def test_retrain_is_no_force(lab, run):
     words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", "--results", str(lab.store.root)]
     words += [word for each in SMALL for word in ("--set", each)]
     assert run("sweep", *words)[0] == 0
-    code, _, err = run("sweep", *words, "--force")
-    assert code == 2
+    _, err = run.refused("sweep", *words, "--force")
     assert "--retrain repeats runs" in err
     assert "--retrain: 1 run to be done anew, about 1 s." in run("sweep", *words, "--retrain")[2]
 

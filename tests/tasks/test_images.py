@@ -465,8 +465,7 @@ def test_who_lists_runs_opens_no_image(tmp_path, monkeypatch, run):
     (begun.folder / "grid.csv").write_text("")
     monkeypatch.setattr("icl_lab.tasks.images.pictures", lambda source: pytest.fail("an image was opened"))
     assert [each.spec for each in Store(tmp_path / "results").runs()] == [spec]
-    code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
-    assert code == 0
+    out, _ = run.ok("list", "runs", "--results", str(tmp_path / "results"))
     assert spec.task in out
 
 

@@ -1,6 +1,7 @@
 """Other libraries that get a model with a normalizer: they run it, or are refused; nobody gets softmax unasked."""
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -148,8 +149,6 @@ def test_plain_models_of_the_kind_stay_plain(saved, tiny_model, ids, tmp_path):
 
 
 def test_a_folder_from_before_there_was_remote_code_is_read(saved, ids):
-    import json
-
     model, folder = saved
     config = folder / "config.json"
     told = json.loads(config.read_text())

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from icl_lab import normalizers
+from icl_lab.normalizers.base import causal
 from icl_lab.transformers import install
 from tests.cases import few
 
@@ -80,8 +81,6 @@ def test_n_is_the_window_and_not_the_text(tiny_model, ids):
 
 
 def test_the_same_rule_in_our_own_attention_gives_the_weights(tiny_model, ids, stirred):
-    from icl_lab.normalizers.base import causal
-
     model, caught = tiny_model("gpt2", num_hidden_layers=1), {}
     install(model, "ssa")
     stirred(model)

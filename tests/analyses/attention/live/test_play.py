@@ -16,6 +16,7 @@ from icl_lab.analyses.attention.live import payload
 from icl_lab.analyses.attention.maps import Reading
 from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.base.errors import UnknownName
+from icl_lab.normalizers.softmax import Softmax
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import plain
@@ -61,8 +62,6 @@ def test_an_unknown_name_is_refused_before_training(see):
 
 @pytest.mark.slow
 def test_a_normalizer_without_graph_shows_stored_maps(see, monkeypatch):
-    from icl_lab.normalizers.softmax import Softmax
-
     def peeking(self, q, k, visible):
         return softmax_weights(self, q, k if q.max() > 1 else -k, visible)
 
