@@ -3,9 +3,8 @@
     pip install coverage
     python -m benchmarks.kill_matrix 20 tests/comparison icl_lab/comparison/*.py
 
-runs the tests once in a clone, draws 20 faults among the lines that they execute, and plants one after the other.
-Against each run the tests that execute its line, those of few lines first, until one fails. A fault that survives is a
-gap in the tests, or changes nothing that anybody could see: a person decides.
+runs the tests in a clone, draws 20 faults among the lines that they execute, and plants one after the other: the tests
+that execute its line are run, those of few lines first, until one fails. A survivor is a gap, or changes nothing seen.
 """
 
 import ast

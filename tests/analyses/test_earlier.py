@@ -16,6 +16,7 @@ from icl_lab.claims.sides import Sides
 from icl_lab.comparison.verdict import State
 from icl_lab.runs import study_folder
 from icl_lab.runs.store import Store
+from tests.cases import few
 from tests.cli.test_report import TWO
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
@@ -203,7 +204,7 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture(params=QUESTIONS)
+@pytest.fixture(params=few(1, sorted(QUESTIONS, reverse=True)))
 def question(request, run, tmp_path, monkeypatch):
     """Ask a question, and return what was said and the labels and seeds of the models that were asked."""
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")

@@ -14,7 +14,7 @@ from icl_lab.execute.tracking import FOLDER, KINDS, Tracking
 from icl_lab.execute.where import Where
 from icl_lab.training import loop
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
 SHORT = [
     "train.steps=20",
@@ -87,7 +87,6 @@ def name_of(run):
     return run.key.replace("/", "-")
 
 
-@pytest.mark.slow
 def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     run = tracked.store.run(tiny("linear", "ssa", *SHORT), 3)
     finish(run, tracked)
@@ -105,7 +104,6 @@ def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     assert told(tracked) == found
 
 
-@pytest.mark.slow
 def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     """One that a node of a cluster did, or that was finished before anybody followed it."""
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
@@ -115,7 +113,6 @@ def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     assert (names["train/loss"], names["test/model"], "specification" in names) == (ROWS, [20], True)
 
 
-@pytest.mark.slow
 def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
@@ -136,7 +133,6 @@ def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypat
     assert (found["train/loss"], found["test/model"]) == (ROWS, [20])
 
 
-@pytest.mark.slow
 def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
     steps = iter(range(100))
@@ -149,7 +145,6 @@ def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     assert (found["train/loss"], found["test/model"]) == (ROWS, [20])
 
 
-@pytest.mark.slow
 def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
     for each in (run, run.swapped("ssmax:s=swap")):
@@ -159,7 +154,6 @@ def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     assert names["test/model"] == names["swap-ssmax-s-swap/test/model"] == [20]
 
 
-@pytest.mark.slow
 def test_a_trackio_run_of_ones_own_goes_on(tiny, lab, trackio_folder):
     import trackio
 
@@ -171,7 +165,6 @@ def test_a_trackio_run_of_ones_own_goes_on(tiny, lab, trackio_folder):
     assert logged(None, f"trackio:{project}") == {"own": {"specification": [0], "mine": [3]}}
 
 
-@pytest.mark.slow
 def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT, *DIVERGES), 0)
     finish(run, tracked)
@@ -181,7 +174,6 @@ def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
 
 
 @pytest.mark.parametrize("part", ["last_steps", "open", "write", "finish"])
-@pytest.mark.slow
 def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, trackio_folder):
     monkeypatch.setattr(KINDS["trackio"], part, lambda *about: [] / 0)
     lab = followed(lab, f"trackio:fails-{part}")  # a project of its own: what one has kept, the next would not log
@@ -193,7 +185,6 @@ def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, tracki
     assert re.fullmatch(f"--track trackio:fails-{part} fails: TypeError: unsupported operand .*; runs go on.", line)
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_stops_nothing(tiny, lab):
     lab.store.root.mkdir()
     (lab.store.root / FOLDER).write_text("no folder")
@@ -203,7 +194,6 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tiny, lab):
     assert len(lab.said) == 1
 
 
-@pytest.mark.slow
 def test_results_are_the_same_bytes(tmp_path):
     folders = []
     for track in ("", "tensorboard"):
@@ -239,7 +229,6 @@ def test_refusals_come_before_a_training(run, tmp_path, monkeypatch, asked, said
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow
 def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke"]
     words += [word for text in SHORT for word in ("--set", text)]

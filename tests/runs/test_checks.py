@@ -15,7 +15,7 @@ from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,6 @@ def change(run, old, new):
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.slow
 def test_a_sound_run_passes(done):
     grid, errors = done.measured()
     assert errors is not None
@@ -59,14 +58,12 @@ def test_a_sound_run_passes(done):
         (",smoke,", ",lite,", "preset is lite, not smoke"),
     ],
 )
-@pytest.mark.slow
 def test_a_grid_of_another_run_is_refused(done, old, new, named):
     change(done, old, new)
     with pytest.raises(RunFailed, match=f"{named}; delete its folder, or add --retrain"):
         done.grid()
 
 
-@pytest.mark.slow
 def test_a_grid_of_another_specification_or_seed_is_refused(done, lab, tiny):
     other = lab.store.run(tiny("linear", "softmax", "train.steps=61"), 0)
     other.folder.mkdir(parents=True)
@@ -80,7 +77,6 @@ def test_a_grid_of_another_specification_or_seed_is_refused(done, lab, tiny):
         next_seed.grid()
 
 
-@pytest.mark.slow
 def test_missing_and_repeated_rows_are_refused(done):
     path = done.folder / "grid.csv"
     head, *rows = path.read_text().splitlines(keepends=True)
@@ -94,7 +90,6 @@ def test_missing_and_repeated_rows_are_refused(done):
             done.grid()
 
 
-@pytest.mark.slow
 def test_an_edited_headline_digit_is_refused(done):
     grid = done.grid()
     cell = grid.frame["attn"].eq("softmax") & grid.frame["metric"].eq("mse-code")
@@ -105,7 +100,6 @@ def test_an_edited_headline_digit_is_refused(done):
         done.measured()
 
 
-@pytest.mark.slow
 def test_errors_of_other_cells_are_refused(done):
     path, errors = done.folder / "errors.safetensors", done.errors()
     first = next(iter(errors.cells))
@@ -120,7 +114,6 @@ def test_errors_of_other_cells_are_refused(done):
         done.measured()
 
 
-@pytest.mark.slow
 def test_an_altered_specification_is_refused(done):
     path = done.folder / "spec.json"
     path.write_text(path.read_text().replace('"heads": 2', '"heads": 4'))
@@ -131,7 +124,6 @@ def test_an_altered_specification_is_refused(done):
         list(store.runs())
 
 
-@pytest.mark.slow
 def test_odd_folders_are_named_and_passed_over(done, tmp_path):
     parent = done.folder.parent
     for name, data in {"seed-0-old": b"{}", "seed-²": b"{}", "seed-7": b"\xff\xfe", "seed-8": b"{"}.items():
@@ -145,7 +137,6 @@ def test_odd_folders_are_named_and_passed_over(done, tmp_path):
     assert set(store.seeds(done.spec)) == {0, 7, 8, 9}
 
 
-@pytest.mark.slow
 def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
     root, odd = done.folder.parents[4], done.folder.with_name("seed-9") / "spec.json"
     odd.mkdir(parents=True)
@@ -158,7 +149,6 @@ def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
 
 
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.slow
 def test_a_folder_in_the_place_of_a_file_is_named(swept, tiny, lab, run, listed):
     shutil.copytree(swept, lab.store.root)
     root, done = lab.store.root, lab.store.run(tiny(), 0)
@@ -171,7 +161,6 @@ def test_a_folder_in_the_place_of_a_file_is_named(swept, tiny, lab, run, listed)
     assert f"{done.folder / 'history.csv'} cannot be read: Is a directory" in found.why
 
 
-@pytest.mark.slow
 def test_an_odd_sibling_does_not_stop_a_run(done, lab, tiny):
     sibling = done.folder.parents[1] / "smoke-00000000" / "seed-0"
     sibling.mkdir(parents=True)
