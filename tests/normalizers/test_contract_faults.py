@@ -354,6 +354,12 @@ def test_a_faulty_rule_fails_the_check_about_its_fault(checked, part):
     assert all(sentence.startswith("mine: ") and "\n" not in sentence for sentence in failed.values())
 
 
+@pytest.mark.slow
+def test_a_parameter_in_two_layers_is_told_as_what_it_is(checked):
+    sentence = checked(GlobalParameter)["layers share what is declared and nothing else"]
+    assert sentence == "mine: the parameter s is not declared shared and is in two layers"
+
+
 @pytest.mark.parametrize("part", [Square, Learned, SharedPerToken, ReadsTokens], ids=lambda part: part.__name__)
 def test_a_sound_rule_fails_nothing(checked, part):
     assert checked(part) == {}
