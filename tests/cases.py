@@ -7,7 +7,8 @@ import pytest
 
 def few(count, cases: Iterable):
     """The cases, all but the first so many marked exhaustive."""
-    return [case if at < count else pytest.param(case, marks=pytest.mark.exhaustive) for at, case in enumerate(cases)]
+    made = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.exhaustive] if at >= count else []) for at, case in enumerate(made)]
 
 
 # Of normalizers: the softmax itself, a warped score, a recurrence over keys, a sparse map, and two maps with one value.

@@ -51,7 +51,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.path.name == "api.py":
             item.add_marker("slow")  # its examples train
-        if item.get_closest_marker("exhaustive"):
+        if item.get_closest_marker("exhaustive"):  # and slow, whether it says so or not
+            item.add_marker("slow")
             item.add_marker(f"eighth{crc32(item.nodeid.encode()) % 8}")
     items.sort(key=_allowed, reverse=True)  # the longest first, so that none is left when all others are done
 
@@ -112,7 +113,10 @@ def lab(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr)."""
+    """Runs a command line in this process, with its own results folder, and returns (code, stdout, stderr).
+
+    ``run.ok``, ``run.failed`` and ``run.refused`` expect the exit codes 0, 1 and 2, and return (stdout, stderr).
+    """
     from icl_lab.cli.main import main
 
     handlers = {
@@ -130,6 +134,13 @@ def run(monkeypatch, capsys, tmp_path):
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
+    def ends(expected, *words, **named):
+        code, out, err = call(*words, **named)
+        assert (code, "Traceback" in err) == (expected, False), err
+        return out, err
+
+    for expected, name in enumerate(("ok", "failed", "refused")):
+        setattr(call, name, functools.partial(ends, expected))
     yield call
     for number, handler in handlers.items():
         signal.signal(number, handler)

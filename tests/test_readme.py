@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 
 import icl_lab
 from benchmarks.__main__ import bench
@@ -266,8 +267,6 @@ def test_settings_in_the_text_are_fields(page):
 
 
 def test_the_example_rule_runs_as_printed():
-    import torch
-
     (example,) = [block for block in blocks(README.read_text(), "python") if 'add("square")' in block]
     assert example in blocks((ROOT / "docs" / "add-a-normalizer.md").read_text(), "python")
     try:
@@ -297,8 +296,7 @@ def test_the_example_analysis_runs_as_printed(tmp_path, run, own_parts):
     settings = [word for setting in small for word in ("--set", setting)]
     words = ("in-context", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *settings)
     where = ("--import", str(tmp_path / "mine.py"), "--results", str(tmp_path / "results"))
-    code, out, err = run(*words, *where, "--prompts", "64")
-    assert code == 0, err
+    out, err = run.ok(*words, *where, "--prompts", "64")
     (folder,) = (tmp_path / "results").glob("in-context-linear-smoke-*")
     assert {path.name for path in folder.iterdir()} >= {"in-context.csv", "in-context.png", "table.md", "study.json"}
     assert "ssa" in out
@@ -319,6 +317,5 @@ def test_first_commands_read_what_the_repository_holds(page, run, tmp_path, monk
     asked = [each for each in words if each and each[0] in ("compare", "boundary", "attention")]
     assert len(asked) > 2
     for each in asked:
-        code, _, err = run(*each, "--dry-run", results=tmp_path)
-        assert code == 0, err
+        _, err = run.ok(*each, "--dry-run", results=tmp_path)
         assert "trains nothing" in err or "done before" in err, f"{each}: {err}"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from icl_lab import pipeline, tasks
+from icl_lab.analyses.attention.live import NotExportable, export_model
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rescale import PairRescaling, Rescaled, by_largest
 from icl_lab.base.rng import stream
@@ -197,7 +198,6 @@ def test_without_rescaling_hashes_and_numbers_stay(tiny):
     assert tiny().hash != tiny("linear", "softmax", "test.rescale=labels").hash
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_rescaled_labels_lower_the_error_far_from_training(lab):
     plain = ["train.steps=400", "test.prompts=64", "test.axes.sigma_x=1", "test.axes.sigma_f=1,30"]
@@ -214,8 +214,6 @@ def test_rescaled_labels_lower_the_error_far_from_training(lab):
 
 
 def test_the_live_attention_page_refuses_a_model_that_rescales():
-    from icl_lab.analyses.attention.live import NotExportable, export_model
-
     with pytest.raises(NotExportable, match="rescaled"):
         export_model(model_of(["model.read_in=scaled"]))
 

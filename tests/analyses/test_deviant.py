@@ -91,11 +91,6 @@ def test_references_behave_as_they_must(tiny, untrained):
     assert rows[0]["value"] > 100  # the deviant's own answer
 
 
-def test_references_are_measured_beside_the_first_model_only(tiny, untrained):
-    found = Deviant(factors=(10.0,), prompts=64).measure(untrained(tiny("linear"), first=False))
-    assert {row["attn"] for row in found["deviant"]} == {"softmax"}
-
-
 def test_sign_of_the_largest_is_fooled_only_against_the_truth(tiny, untrained):
     trained = untrained(tiny("every", "softmax", "test.axes.length=20"))
     found = Deviant(factors=(1000.0,), prompts=512).measure(trained)
@@ -111,10 +106,7 @@ def test_sign_of_the_largest_is_fooled_only_against_the_truth(tiny, untrained):
         ("linear", {"position": (0, 99)}, "index from 0 to 10, so that answers follow; got 99"),
         ("linear", {"position": ()}, "one index or more, got none"),
         ("needle", {}, "needle has no number that can be stretched"),
-        ("linear", {"factors": (1.0, math.nan)}, "finite.*, got nan"),
-        ("linear", {"factors": (-math.inf,)}, "finite.*, got -inf"),
         ("linear", {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),
-        ("linear", {"factors": (-10.0,)}, "a factor must be finite and > 0, got -10"),
     ],
 )
 def test_senseless_questions_are_refused(choice, options, message):

@@ -8,12 +8,15 @@ import pytest
 from msgspec import structs
 
 from icl_lab import analyses
-from icl_lab.analyses import findings, publish
+from icl_lab.analyses import earlier_studies, findings, publish
+from icl_lab.analyses.boundary import curves
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.claims import experiment, folders, judge
 from icl_lab.claims.sides import Sides
 from icl_lab.comparison.verdict import State
+from icl_lab.runs import study_folder
 from icl_lab.runs.store import Store
+from tests.cases import few
 from tests.cli.test_report import TWO
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
@@ -30,8 +33,7 @@ def tiny(tmp_path, run, monkeypatch):
     def ask(*words, root=results):
         shutil.rmtree(root / "runs", ignore_errors=True)
         here = ("--preset", "smoke", "--results", str(root), "--experiments", str(files))
-        code, out, err = run("experiment", "tiny", *here, *words)
-        assert code == 0, err
+        out, err = run.ok("experiment", "tiny", *here, *words)
         return out + err
 
     ask.place, ask.runs, ask.files = results / "experiments" / "tiny-smoke", results / "runs", files
@@ -187,9 +189,6 @@ def test_until_decided_skips_variants_of_decided_claims(tiny, monkeypatch):
 
 
 def test_a_record_without_runs_is_passed_over(tmp_path):
-    from icl_lab.analyses import earlier_studies
-    from icl_lab.runs import study_folder
-
     other = study_folder.StudyRecord("deviant", {}, [])
     study_folder.publish(other, tmp_path / "there", {"a.csv": "1\n"}, {})
     member = study_folder.Member("ssa", "linear", "ssa", "smoke", "0", 0)
@@ -205,10 +204,11 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture(params=QUESTIONS)
+@pytest.fixture(params=few(1, sorted(QUESTIONS, reverse=True)))
 def question(request, run, tmp_path, monkeypatch):
     """Ask a question, and return what was said and the labels and seeds of the models that were asked."""
     monkeypatch.setenv("ICL_LAB_EVIDENCE", "")
+    monkeypatch.setattr(curves, "SIDE", 40)  # as few points as the detector takes
     small = ["train.steps=30", "train.batch=8", "model.width=16", "test.prompts=64", "test.axes.sigma_x=1"]
     fixed = [word for setting in small for word in ("--set", setting)]
     words = ["--task", "linear", "--preset", "smoke", *fixed, *QUESTIONS[request.param]]
@@ -218,8 +218,7 @@ def question(request, run, tmp_path, monkeypatch):
 
     def ask(*more):
         asked.clear()
-        code, out, err = run(request.param, *words, *more)
-        assert code == 0, err
+        out, err = run.ok(request.param, *words, *more)
         return out, err, sorted((each.name, each.seed) for each in asked)
 
     ask.folder, ask.name = tmp_path / "results", request.param

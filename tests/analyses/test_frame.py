@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from icl_lab import analyses, tasks
+from icl_lab import analyses
 from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.frame import Analysis, AnalysisOf, option
@@ -214,14 +214,8 @@ def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
     found = runner.ask(analysis, groups, lab)
     study = publish.record("count", analysis, groups, "icl-lab count")
     text = publish.publish(study, analysis, found, groups, tmp_path / "count", "and more")
-    assert publish.written(tmp_path / "count") == [
-        "count.csv",
-        "count.png",
-        "count.svg",
-        "report.html",
-        "study.json",
-        "table.md",
-    ]
+    names = ["count.csv", "count.png", "count.svg", "report.html", "study.json", "table.md"]
+    assert publish.written(tmp_path / "count") == names
     assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 normalizers were counted.\n\nsoftmax: ")
     assert text.endswith("Made by `icl-lab count`.\nand more")
     assert (tmp_path / "count" / "table.md").read_text() == text
@@ -235,16 +229,3 @@ def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
 def test_claims_of_an_analysis_without_values_are_refused():
     with pytest.raises(BadValue, match="claims cannot be judged by the analysis count"):
         Count().value(None, "softmax", {}, "", 0)
-
-
-def test_grids_come_back_from_their_files(tiny, lab):
-    found = runner.ask(Count(), groups_of(tiny, lab, "softmax"), lab)
-    text = Count().files(found)["count.csv"]
-    assert Grid.read(text).csv() == text
-
-
-def test_only_claims_about_errors_are_ratios():
-    linear, every = tasks.build("linear"), tasks.build("every:balance=half")
-    assert (linear.log_scale, every.log_scale) == (True, False)
-    assert [Deviant().scale_of(task, "") for task in (linear, every)] == ["log-ratio", "difference"]
-    assert Count().scale_of(linear, "") == "difference"

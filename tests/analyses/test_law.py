@@ -1,8 +1,10 @@
 """Laws of n: fitted by hand, and to the factor that runs have learned."""
 
+import io
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from icl_lab import tasks
@@ -48,6 +50,10 @@ def test_laws_of_finished_runs(runs, lab, tmp_path):
     (axes,) = analysis.figures(found, "a title")["law"].axes
     assert set(axes.get_legend_handles_labels()[1]) == {"seed 0", "other seeds", *LAWS}
     assert "of 2 seeds" in analysis.finding(found)
+    table = pd.read_csv(io.StringIO(analysis.files(found)["p.csv"]))
+    last = len(found[0].p) + 2
+    assert table["seed"].tolist() == [0] * (last - 2) + [1] * (last - 2)
+    assert table["n"].tolist() == 2 * list(range(3, last + 1))
     (tmp_path / "p.csv").write_text(analysis.files(found)["p.csv"])
     again = analysis.read(tmp_path)
     assert [[fit.law for fit in each.fits] for each in again] == [[fit.law for fit in each.fits] for each in found]

@@ -151,11 +151,6 @@ def test_senseless_questions_are_refused(choice, settings, options, message):
         NeedleScores(**options).check(resolve(choice, "softmax", "smoke", settings))
 
 
-def test_published_prompts_are_refused_before_training():
-    with pytest.raises(BadValue, match="no published evaluation set"):
-        resolve(CHOICE, "softmax", "smoke", draws="paper")
-
-
 def test_claims_are_read_from_stored_files(tmp_path):
     who = {"task": "needle", "preset": "lite", "spec": "0", "seed": 0, "attn": "ssmax", "length": 40}
     heads = [
@@ -193,20 +188,6 @@ def test_claims_are_read_from_stored_files(tmp_path):
         analysis.value(found, "ssmax", {}, "bottom", 0)
     with pytest.raises(KeyError, match="no cell has length"):
         analysis.value(found, "ssmax", {"length": [64]}, "top", 0)
-
-
-def test_the_best_head_of_a_trial_is_its_greatest_score():
-    scores = torch.tensor([[[0.1, 0.7], [0.2, 0.0]], [[0.3, 0.1], [0.0, 0.5]]])
-    assert scores.amax((1, 2)).tolist() == pytest.approx([0.7, 0.5])
-
-
-def test_area_under_the_roc_curve_by_hand():
-    """Pairs of a success and a failure: the share in which the success scores more, a tie half."""
-    assert auc([0.9, 0.8, 0.1], [True, True, False]) == 1
-    assert auc([0.1, 0.2, 0.9], [True, True, False]) == 0
-    assert auc([0.5, 0.5, 0.5, 0.5], [True, False, True, False]) == 0.5
-    # successes 3, 1; failures 2, 1, 0: of six pairs 3>2, 3>1, 3>0, 1<2, 1=1, 1>0
-    assert auc([3, 1, 2, 1, 0], [True, True, False, False, False]) == pytest.approx((4 + 0.5) / 6)
 
 
 def test_area_under_the_roc_curve_is_that_of_ranks():

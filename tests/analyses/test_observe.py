@@ -5,12 +5,7 @@ import math
 import pytest
 import torch
 
-from icl_lab.analyses.attention_rows import (
-    attention_rows,
-    entropy,
-    head_rows,
-    shares,
-)
+from icl_lab.analyses.attention_rows import attention_rows, entropy, head_rows, shares
 from icl_lab.analyses.findings import known_median
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import TestSpec, draw

@@ -25,11 +25,8 @@ def test_headings_and_tables_begin_sections():
     assert [row.cells for row in errors.table.rows] == [["ssa", "0.1"], ["reference:zero", "2"]]
     assert [row.reference for row in errors.table.rows] == [False, True]
     assert (note.notes, note.table.head, len(note.table.rows)) == (["a note"], ["other"], 1)
-
-
-def test_two_tables_without_words_between_are_two_sections():
-    found = sections(["| a |", "| --- |", "| 1 |", "", "Then:", "", "| b |", "| --- |", "| 2 |"])
-    assert [each.table.head for each in found] == [["a"], ["b"]]
+    apart = sections(["| a |", "| --- |", "| 1 |", "", "Then:", "", "| b |", "| --- |", "| 2 |"])
+    assert [each.table.head for each in apart] == [["a"], ["b"]]
 
 
 def test_the_page_names_question_finding_and_set_up(tiny, lab):

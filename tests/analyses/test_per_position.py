@@ -11,7 +11,7 @@ from icl_lab.analyses.context import PerPosition, answer_positions
 from icl_lab.analyses.frame import StoredGrids
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
-from icl_lab.pipeline import load_or_train
+from icl_lab.pipeline import load_or_train, sweep
 
 
 def test_half_octaves_of_a_text():
@@ -51,8 +51,6 @@ def test_the_mean_over_all_places_is_the_cell_of_the_grid(tiny, lab):
     groups = {"softmax": [lab.store.run(spec, 0)]}
     analysis = runner.checked(PerPosition(prompts=64), groups)
     found = runner.ask(analysis, groups, lab)
-    from icl_lab.pipeline import sweep
-
     grid = sweep(spec, 0, lab)
     within, beyond = (analysis.value(found, "softmax", {}, metric, 0) for metric in ("within", "beyond"))
     cell = grid.at(attn="softmax", length=32, kept=100, metric="nats")

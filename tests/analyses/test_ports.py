@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from icl_lab import analyses, tasks
+from icl_lab import analyses
 from icl_lab.analyses import publish, runner
 from icl_lab.analyses.context import Context
 from icl_lab.analyses.deviant import Deviant
@@ -145,13 +145,3 @@ def test_what_is_published_reads_back(name, runs, lab, tmp_path):
     assert head.endswith("preset smoke, 1 training seed.")
     assert sentence == analysis.finding(found)
     assert sentence.endswith(".")
-
-
-def test_law_writes_the_factor_of_each_seed(runs, lab):
-    groups = runs("linear", "ssmax-free", seeds=2)
-    table = pd.read_csv(io.StringIO(Law().files(runner.ask(Law(), groups, lab))["p.csv"]))
-    spec = groups["ssmax-free"][0].spec
-    last = spec.reading(tasks.build(spec.task)).train_tokens
-    assert list(table.columns) == ["seed", "n", "p"]
-    assert table["seed"].tolist() == [0] * (last - 2) + [1] * (last - 2)
-    assert table["n"].tolist() == 2 * list(range(3, last + 1))

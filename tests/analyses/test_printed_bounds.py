@@ -1,10 +1,12 @@
 """The bound that printed errors need: arithmetic on published functions."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from icl_lab import tasks
-from icl_lab.analyses.printed_bounds import READINGS, PrintedBounds, least_bound
+from icl_lab.analyses.printed_bounds import READINGS, PrintedBounds, _cells, _targets, least_bound
 from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
@@ -17,8 +19,6 @@ def test_the_least_bound_by_hand():
 
 def test_table_1_needs_the_bounds_that_were_worked_out(lab):
     """SSA's printed row at sigma 10: 28.4 as printed, 27.1 on nine points, 21.9 of the column before."""
-    from icl_lab.analyses.printed_bounds import _cells, _targets
-
     spec = resolve("linear", "softmax", "lite", draws="paper")
     task = tasks.build("linear")
     error = next(error for label, sigma, error in _cells() if label.endswith("Table 1, SSA") and sigma == 10)
@@ -36,13 +36,10 @@ def test_it_asks_for_published_functions():
 
 @pytest.mark.slow
 def test_the_experiment_prints_printed_rows_and_stored_bounds(run, monkeypatch, tmp_path):
-    from pathlib import Path
-
     root = Path(__file__).parents[2]
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(root / "results" / "evidence"))
     where = ["--experiments", str(root / "experiments"), "--results", str(tmp_path)]
-    code, out, _ = run("experiment", "printed-bounds", *where)
-    assert code == 0
+    out, _ = run.ok("experiment", "printed-bounds", *where)
     assert "| Table 1, SSA | 28.2 | 31.6 | 32.1 | 23.9 | 30.9 | 29.5 | 28.4 |" in out
     assert "| Table 1, SSA | 28.4 | 27.1 | 21.9 |" in out
     assert "| `softmax, lite` | 2 | 9.1 | 1 |" in out

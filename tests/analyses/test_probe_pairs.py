@@ -145,7 +145,6 @@ def test_standard_errors_over_seeds_and_pairs_by_hand():
     assert probe_pairs.spread(values, "{:+.2f}") == "+0.50 ± 0.323"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_claims_read_paradigms_and_their_mean(runs, lab):
     groups = runs(GRAMMAR, "softmax", "ssa", seeds=2, settings=SHORT)
@@ -181,15 +180,13 @@ def test_a_folder_is_read_as_zorro_writes_it(tmp_path, run, quick_pictures):
     assert probe_pairs.read(folder / "agreement.txt")[0] == ("dogs is big .", "dogs are big .")
     settings = [word for each in SHORT for word in ("--set", each)]
     asked = ["probe-pairs", "--preset", "smoke", "--attn", "softmax", *settings, "--results", str(tmp_path / "results")]
-    code, out, err = run(*asked, "--pairs", str(folder))
-    assert code == 0, err
+    out, err = run.ok(*asked, "--pairs", str(folder))
     assert "1 of 5 pairs hold words that grammar lacks and are left out." in out + err
     assert "| agreement | 2 |" in out
     (study,) = (tmp_path / "results").glob("probe-pairs-*")
     assert {path.name for path in study.iterdir()} >= {"accuracy.csv", "prompts.csv", "probe-pairs.png", "study.json"}
     (folder / "case.txt").write_text("him saw me .\nhe saw me .\ni saw he .\ni saw him .\n")
-    code, out, err = run(*asked, "--pairs", str(folder))
-    assert code == 0, err
+    out, err = run.ok(*asked, "--pairs", str(folder))
     assert len(list((tmp_path / "results").glob("probe-pairs-*"))) == 2  # other pairs are another question
 
 

@@ -1,6 +1,7 @@
 """Comparisons and analyses from Python: the files of the command line, and how they show themselves."""
 
 import re
+import sys
 from dataclasses import replace
 from html import unescape
 
@@ -8,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import icl_lab as icl
+from icl_lab import analyses
 from icl_lab.api import show
 from icl_lab.api.run import Runs
 from icl_lab.base.errors import LabError
@@ -49,7 +51,6 @@ def test_a_comparison_is_that_of_the_command_line(compared, typed, tmp_path):
     assert str(study).splitlines()[0] in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_workers_make_the_same(compared, place, tmp_path):
     alone, together = compared(), compared(results=tmp_path / "other", jobs=2)
@@ -141,7 +142,6 @@ class Said(Silent):
         self.lines.append(text)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_pictures")
 @pytest.mark.exhaustive
 def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
@@ -203,8 +203,6 @@ def test_questions_that_make_no_sense(swept, place, name, asked, how, said):
 
 
 def test_every_analysis_is_a_function():
-    from icl_lab import analyses
-
     for name in set(analyses.names()) - {"attention"}:  # which has a form of its own
         asks = getattr(icl, name.replace("-", "_"))
         assert callable(asks)
@@ -267,8 +265,6 @@ def test_a_grid_in_xarray(swept):
 
 @pytest.mark.usefixtures("stocked")
 def test_without_xarray_it_is_said(swept, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(LabError, match=r"pip install 'icl_lab\[notebook\]'"):
         swept().grid.to_xarray()

@@ -1,5 +1,6 @@
 """The public interface: quick to import, complete, documented."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -7,7 +8,9 @@ import sys
 import pytest
 
 import icl_lab as icl
+from icl_lab import analyses, normalizers, tasks
 from icl_lab.base.errors import LabError
+from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
 
 HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.base.registry"}
@@ -40,8 +43,6 @@ def test_every_public_name_is_there_and_documented(name):
 
 def test_types_are_declared_for_every_public_name():
     """What mypy reads and what Python imports are one list."""
-    import ast
-
     tree = ast.parse(inspect.getsource(icl))
     (declared,) = [node for node in tree.body if isinstance(node, ast.If)]
     places = {alias.name: node.module.removeprefix("icl_lab.") for node in declared.body for alias in node.names}
@@ -49,8 +50,6 @@ def test_types_are_declared_for_every_public_name():
 
 
 def test_families_of_parts_are_reached():
-    from icl_lab import normalizers
-
     assert icl.normalizers is normalizers
     assert icl.normalizers.registry.names() == normalizers.names()
 
@@ -63,9 +62,6 @@ def test_what_is_not_there_is_an_attribute_error():
 
 
 def test_lists_have_a_row_a_part():
-    from icl_lab import analyses, tasks
-    from icl_lab.runs.presets import PRESETS
-
     assert list(icl.list_tasks().index) == tasks.names()
     assert list(icl.list_analyses().index) == analyses.names()
     assert list(icl.list_presets().index) == list(PRESETS)

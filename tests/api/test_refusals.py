@@ -1,11 +1,12 @@
 """Wrong calls of every public function: one line of the laboratory's own, whatever an argument is."""
 
+import dataclasses
 import inspect
 
 import pytest
 
 import icl_lab as icl
-from icl_lab import api
+from icl_lab import analyses, api
 from icl_lab.execute.where import Where
 
 # A call of each function that names something which is not there, so that nothing is trained where a value fits.
@@ -67,10 +68,6 @@ def test_arguments_of_earlier_versions_are_named():
 
 
 def test_no_analysis_has_an_option_that_a_where_holds():
-    import dataclasses
-
-    from icl_lab import analyses
-
     fields = {field.name for name in analyses.names() for field in dataclasses.fields(analyses.registry.part(name))}
     assert fields & set(Where.__dataclass_fields__) == set()
 

@@ -12,7 +12,8 @@ import icl_lab as icl
 from icl_lab import normalizers
 from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.execute import reporter
-from icl_lab.runs import environment
+from icl_lab.runs import archiving, environment
+from icl_lab.runs.evidence.archive import Archive
 from tests.api.conftest import SMALL, contents, options, quiet
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -287,9 +288,6 @@ def test_a_commit_is_noted(swept):
 
 @pytest.mark.slow
 def test_the_evidence_is_read_where_the_command_line_reads_it(swept, tmp_path, monkeypatch):
-    from icl_lab.runs import archiving
-    from icl_lab.runs.evidence.archive import Archive
-
     run = swept()
     archive = Archive(tmp_path / "evidence")
     archive.add({run.stored.key: archiving.run_files(run.stored, weights=True)})

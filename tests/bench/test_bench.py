@@ -26,6 +26,7 @@ from icl_lab.normalizers.base import causal, count
 from icl_lab.normalizers.ssa import Power
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
+from icl_lab.training.loop import Progress, train
 
 CPU = torch.device("cpu")
 TINY = ModelSpec(layers=2, heads=2, width=8)
@@ -76,8 +77,6 @@ def test_operations_are_those_that_torch_counts(layers, task):
 
 def test_a_step_of_the_bench_is_a_step_of_the_training():
     """Same prompts, same numbers as ``train``: the bench times nothing else."""
-    from icl_lab.training.loop import Progress, train
-
     timed = training.Steps(TINY, "ssa", 4, 5, CPU)
     again = training.Steps(TINY, "ssa", 4, 5, CPU)
     for _ in range(7):
@@ -107,7 +106,6 @@ def test_the_other_loop_learns_at_the_same_size():
     assert theirs == ours.parameter_count()
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick):
     told, said = quick
@@ -203,7 +201,6 @@ def tiny_steps(monkeypatch, *refused):
     monkeypatch.setattr(training, "steps_of", made)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_engines_are_compared_with_eager_steps_or_named(monkeypatch, quick):
     told, said = quick
@@ -330,8 +327,6 @@ def test_looks_are_apart_by_a_tenth_of_the_time_that_it_took(monkeypatch):
 @pytest.mark.slow
 def test_an_attempt_goes_on_where_it_stopped(monkeypatch):
     """Many bouts are one training: the numbers are those of a training that never stopped."""
-    from icl_lab.training.loop import Progress, train
-
     monkeypatch.setattr(quality, "PROMPTS", 64)
     spec = resolve("linear", "softmax", "small", ["train.steps=6", "train.batch=4", "model.layers=2"])
     recipe = spec.train
@@ -387,7 +382,6 @@ def test_a_child_that_fails_says_why():
         rows.child("-c", "raise ValueError('no')")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_peak_of_a_fresh_process_sees_what_is_given_back():
     """A hidden 64 MiB, made and dropped inside the work: a count of living tensors after it would miss it."""

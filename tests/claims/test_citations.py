@@ -6,15 +6,8 @@ from icl_lab.claims import ledger
 from icl_lab.claims.ledger import Finding
 from icl_lab.comparison.verdict import Direction, EffectSize, State
 
-FOUND = Finding(
-    experiment="ssa-table1",
-    preset="lite",
-    claim="SSA errs less",
-    relation="below",
-    state=State.JUDGED,
-    direction=Direction.BELOW,
-    size=EffectSize.SMALLER,
-)
+NAMES = {"experiment": "ssa-table1", "preset": "lite", "claim": "SSA errs less", "relation": "below"}
+FOUND = Finding(**NAMES, state=State.JUDGED, direction=Direction.BELOW, size=EffectSize.SMALLER)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """An experiment's file is refused in one line when it is read, whatever it holds: nothing is trained for it."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -95,8 +94,3 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     for name in ("pipe", "folder"):
         with pytest.raises(UnknownName, match=f"No experiment is called '{name}'"):
             experiment.load(name, tmp_path)
-
-
-def test_every_experiment_of_the_repository_is_within_the_bounds():
-    folder = Path(__file__).parents[2] / "experiments"
-    assert all(experiment.load(name, folder) for name in experiment.names(folder))

@@ -92,18 +92,14 @@ def test_effects_are_drawn_in_units_of_their_margin(monkeypatch):
 def test_a_wrong_paper_is_one_line_with_those_there_are(run, tmp_path):
     with pytest.raises(UnknownName):
         paper_report.written("ssx", ROOT / "experiments", Store(tmp_path))
-    code, _, told = run("paper-report", "ssx")
-    assert code == 2
+    _, told = run.refused("paper-report", "ssx")
     assert told.strip().splitlines()[-1].endswith("There are: lssa, poster, ssa, ssmax.")
 
 
 @pytest.mark.slow
 def test_the_command_writes_where_it_is_told(run, tmp_path, monkeypatch):
     monkeypatch.setattr(paper_report.record, "everything", lambda *_: (tables.recorded(ROOT), {}))
-    code, said, _ = run(
-        "paper-report", "poster", "--experiments", str(ROOT / "experiments"), "--out", str(tmp_path / "x")
-    )
-    assert code == 0
+    said, _ = run.ok("paper-report", "poster", "--experiments", str(ROOT / "experiments"), "--out", str(tmp_path / "x"))
     assert "report.tex" in said
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == [
         *("claims-1.pdf", "claims-1.png", "report.md", "report.tex"),

@@ -70,8 +70,7 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
         "--results",
         str(tmp_path / "none"),
     )
-    code, out, _ = run(*words)
-    assert code == 0
+    out, _ = run.ok(*words)
     recorded = ledger.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
     wanted = [row for (_, preset), rows in recorded.items()
               for row in rows if preset == "lite2"]  # fmt: skip

@@ -67,12 +67,7 @@ def test_decided_and_hopeless_claims_take_no_seed(sides):
     assert decided.agrees is True
     hopeless = found(rise, *[0.11, 5.0, -4.7] * 8)
     assert hopeless.outlook == "more than 64 seeds"
-    over = [
-        decided,
-        hopeless,
-        closed(missing, note="no cell"),
-        closed(rise, State.NOT_LEARNED),
-    ]
+    over = [decided, hopeless, closed(missing, note="no cell"), closed(rise, State.NOT_LEARNED)]
     assert next_step(sides, over) is None
 
 
@@ -176,7 +171,6 @@ def test_what_was_decided_is_said_between_steps(ask, monkeypatch):
     assert "about 13 more seeds would decide it" in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_out_of_time_the_same_command_goes_on(ask, tmp_path, monkeypatch):
     """The time passes with the steps of a training alone, however slow the machine is."""
@@ -199,7 +193,6 @@ def test_out_of_time_the_same_command_goes_on(ask, tmp_path, monkeypatch):
     assert "goes on from step 3" in ask("--budget", "1s", text=long)[2]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     """A claim may have all its runs before the others have."""
@@ -217,7 +210,6 @@ def test_what_is_finished_when_the_time_is_up_is_judged(ask, monkeypatch):
     assert "  Of cells that nobody measured (here)\n    not run |" in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_analysis_is_asked_and_its_models_are_tested(ask, tmp_path):
     """So that it is known whether they have learned."""

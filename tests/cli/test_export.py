@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import icl_lab as icl
 from icl_lab.base import tables
 from icl_lab.base.errors import LabError
 from icl_lab.base.files import sha256
@@ -39,8 +40,7 @@ def study(tmp_path):
 
 
 def test_latex_has_the_rules_of_booktabs(run, study):
-    code, out, err = run("export", str(study))
-    assert code == 0, err
+    out, err = run.ok("export", str(study))
     assert [line for line in out.splitlines() if "rule" in line and "\\" in line and "&" not in line] == [
         r"\toprule",
         r"\midrule",
@@ -53,8 +53,7 @@ def test_latex_has_the_rules_of_booktabs(run, study):
 
 
 def test_csv_and_parquet_hold_numbers(run, study, tmp_path):
-    code, out, err = run("export", str(study), "--to", "csv")
-    assert code == 0, err
+    out, err = run.ok("export", str(study), "--to", "csv")
     frame = pd.read_csv(io.StringIO(out))
     assert list(frame["rule"]) == ["ssa:n=2", "reference:zero"]
     assert list(frame["sigma_f 1"]) == [0.0055, 2.1]
@@ -68,8 +67,7 @@ def test_csv_and_parquet_hold_numbers(run, study, tmp_path):
 
 
 def test_markdown_comes_back_as_it_was(run, study):
-    code, out, _ = run("export", str(study), "--to", "markdown")
-    assert code == 0
+    out, _ = run.ok("export", str(study), "--to", "markdown")
     assert out in TABLE
 
 
@@ -90,8 +88,8 @@ def test_one_of_several(run, study):
     ],
 )
 def test_what_is_not_there(run, study, words, said):
-    code, out, err = run("export", str(study), *words)
-    assert (code, out) == (2, "")
+    out, err = run.refused("export", str(study), *words)
+    assert not out
     assert said in err
 
 
@@ -146,8 +144,7 @@ def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
         code, out, err = run("export", str(place), "--to", kind)
         assert (code, "1.2.3" in out) == (0, True), err
     assert "{SSl}" in run("export", str(place))[1]
-    code, _, err = run("export", str(place), "--to", "parquet", "--out", str(tmp_path / "t.parquet"))
-    assert code == 0, err
+    _, err = run.ok("export", str(place), "--to", "parquet", "--out", str(tmp_path / "t.parquet"))
     back = pd.read_parquet(tmp_path / "t.parquet")
     assert list(back.columns) == ["", ".1", "v"]
     assert back[".1"].tolist() == [1.0, float("inf")]
@@ -159,13 +156,12 @@ def test_a_table_that_is_none_is_one_line(run, tmp_path, data):
         place = tmp_path / name.replace(".", "-")
         place.mkdir()
         (place / name).write_bytes(data)
-        code, out, err = run("export", str(place))
-        assert (code, out) == (2, "")
+        out, err = run.refused("export", str(place))
+        assert not out
         assert err.startswith(f"icl-lab: {place / name} cannot be read as a table: ")
         assert len(err.splitlines()) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["csv", "latex", "markdown"])
@@ -216,8 +212,6 @@ def test_a_caption_makes_a_float_with_spreads_over_seeds():
 
 
 def test_names_of_rows_are_kept():
-    import icl_lab as icl
-
     frame = pd.DataFrame({"error": [0.5, 0.25]}, index=pd.Index(["softmax", "ssa"], name="normalizer"))
     assert icl.export(frame, "csv") == "normalizer,error\nsoftmax,0.5\nssa,0.25\n"
     assert r"ssa & 0.25 \\" in icl.export(frame, "latex")
@@ -228,8 +222,7 @@ def test_names_of_rows_are_kept():
 
 def test_columns_and_rows_are_chosen_in_the_order_named(run, study):
     (study / "table.md").write_text(f"Summary: mean log error; clip B fits.\n\n{TABLE}")
-    code, out, _ = run("export", str(study), "--columns", "note, sigma_f 2", "--rows", "zero,ssa:n=2")
-    assert code == 0
+    out, _ = run.ok("export", str(study), "--columns", "note, sigma_f 2", "--rows", "zero,ssa:n=2")
     lines = [line for line in out.splitlines() if line.endswith(r"\\")]
     assert lines == [
         r"rule & note & {$\sigma_f = 2$} \\",

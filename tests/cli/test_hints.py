@@ -12,17 +12,8 @@ from icl_lab.cli import hints
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 ROOT = Path(__file__).parents[2]
-SMALL = [
-    "--set",
-    "train.steps=10",
-    "--set",
-    "train.batch=8",
-    "--set",
-    "test.prompts=16",
-    "--set",
-    "test.axes.sigma_x=1",
-]
-SMALL += ["--set", "test.axes.sigma_f=1,2"]
+FIELDS = ["train.steps=10", "train.batch=8", "test.prompts=16", "test.axes.sigma_x=1", "test.axes.sigma_f=1,2"]
+SMALL = [word for field in FIELDS for word in ("--set", field)]
 SWEEP = ["--task", "linear", "--preset", "smoke", *SMALL]
 
 
@@ -32,8 +23,7 @@ def following(out):
 
 @pytest.mark.slow
 def test_after_a_sweep_the_same_is_compared(run, tmp_path):
-    code, out, _ = run("sweep", "--attn", "ssa", *SWEEP, "--retrain", "--threads", "1")
-    assert code == 0
+    out, _ = run.ok("sweep", "--attn", "ssa", *SWEEP, "--retrain", "--threads", "1")
     (line,) = following(out)
     words = shlex.split(line)
     assert words[:2] == ["icl-lab", "compare"]
@@ -41,8 +31,7 @@ def test_after_a_sweep_the_same_is_compared(run, tmp_path):
     assert words[words.index("--results") + 1] == str(tmp_path / "results")
     assert [words[n + 1] for n, word in enumerate(words) if word == "--attn"] == ["ssa softmax"]
     assert "--retrain" not in out
-    code, out, _ = run(*words[1:-2] if words[-2] == "--results" else words[1:])
-    assert code == 0
+    out, _ = run.ok(*words[1:-2] if words[-2] == "--results" else words[1:])
     *_, line = following(out)
     assert "--seeds 3" in line
     assert "--set test.axes.sigma_f=1,2" in line
@@ -50,16 +39,14 @@ def test_after_a_sweep_the_same_is_compared(run, tmp_path):
 
 @pytest.mark.slow
 def test_rules_without_the_baseline_are_compared_with_the_first(run):
-    code, out, _ = run("sweep", "--attn", "ssa", "--attn", "ssmax", *SWEEP)
-    assert code == 0
+    out, _ = run.ok("sweep", "--attn", "ssa", "--attn", "ssmax", *SWEEP)
     (line,) = following(out)
     assert "--attn 'ssa ssmax'" in line
     assert "--baseline ssa" in line
 
 
 def test_a_switch_that_was_turned_off_stays_off(run):
-    code, out, _ = run("train", "--attn", "ssa", *SWEEP, "--no-evidence", "--set", "train.steps=1")
-    assert code == 0
+    out, _ = run.ok("train", "--attn", "ssa", *SWEEP, "--no-evidence", "--set", "train.steps=1")
     (line,) = following(out)
     assert "--no-evidence" in line.split()
     assert "--evidence" not in line.split()
@@ -67,8 +54,7 @@ def test_a_switch_that_was_turned_off_stays_off(run):
 
 @pytest.mark.slow
 def test_after_a_training_the_same_is_tested(run):
-    code, out, _ = run("train", "--attn", "ssa", *SWEEP)
-    assert code == 0
+    out, _ = run.ok("train", "--attn", "ssa", *SWEEP)
     assert following(out)[0].startswith("icl-lab sweep --task linear --attn ssa --preset smoke --set train.steps=10")
 
 
@@ -113,12 +99,10 @@ def test_the_script_beside_python_is_named_for_its_module(tmp_path, monkeypatch)
 def test_what_was_imported_is_imported_again(run, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text((ROOT / "tests" / "examples" / "lookup.py").read_text())
     monkeypatch.chdir(tmp_path)
-    code, out, err = run("--import", "./mine.py", "train", "--attn", "ssa", *SWEEP)
-    assert code == 0, err
+    out, err = run.ok("--import", "./mine.py", "train", "--attn", "ssa", *SWEEP)
     assert following(out)[0].startswith("icl-lab --import ./mine.py sweep --task linear --attn ssa")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_hint_works_as_it_is_typed(tmp_path):
     """Through the shell, from the program that was started as a module."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.testing.analyses import _answers
+
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 ROOT = Path(__file__).parents[2]
@@ -75,16 +77,13 @@ def spread(tmp_path, monkeypatch, own_parts):
 
 @pytest.mark.slow
 def test_a_sound_analysis_passes_its_contract(spread, run):
-    code, out, err = run("check-part", spread())
-    assert code == 0, out
+    out, err = run.ok("check-part", spread())
     assert "5 checks, 0 failed" in err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: FAULTS[fault])
 def test_a_faulty_analysis_fails_the_check_about_its_fault(spread, run, fault):
-    from icl_lab.testing.analyses import _answers
-
     _answers.cache_clear()
     code, out, _ = run("check-part", spread(*fault))
     _answers.cache_clear()
@@ -93,12 +92,10 @@ def test_a_faulty_analysis_fails_the_check_about_its_fault(spread, run, fault):
 
 
 def test_an_analysis_called_like_a_command_is_refused(spread, run):
-    code, _, err = run("list", "presets", "--import", spread('"spread")', '"sweep")'))
-    assert code == 2
+    _, err = run.refused("list", "presets", "--import", spread('"spread")', '"sweep")'))
     assert "the analysis 'sweep' is called like the command icl-lab sweep" in err
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_outside_analysis_is_a_command(spread, tmp_path):
     words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=20", "--prompts", "8"]

@@ -14,9 +14,8 @@ SMALL = [f"--set={each}" for each in ("train.steps=5", "train.batch=8", "model.w
 @pytest.fixture
 def results(run, tmp_path, monkeypatch):
     """A comparison of two runs; from here on every step of a bar is a line."""
-    code, _, told = run("compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke",
+    _, told = run.ok("compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke",
                         "--name", "made", *SMALL)  # fmt: skip
-    assert code == 0, told
     monkeypatch.setattr(progress, "SAID", 0.0)
     return tmp_path / "results"
 
@@ -33,7 +32,6 @@ def test_every_command_that_reads_much_tells_how_far_it_is(run, results, tmp_pat
         (["report", str(results / "made")], "writing the comparison: "),
         (["claims", *here, "--experiments", str(tmp_path / "experiments")], "judging claims: "),
     ):
-        code, said, told = run(*words)
-        assert code == 0, told
+        said, told = run.ok(*words)
         assert stage in told, words
         assert stage not in said

@@ -49,6 +49,5 @@ def screen(words, ground, run, monkeypatch):
     """Return what a command prints to a terminal, without marks of weight."""
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: os.terminal_size((COLUMNS, 24)))
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
-    code, out, err = run(*words, "--results", "results", results=None)
-    assert code == 0, err
+    out, err = run.ok(*words, "--results", "results", results=None)
     return click.unstyle(out)

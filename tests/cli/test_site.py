@@ -17,8 +17,7 @@ def results(tmp_path, monkeypatch):
 
 
 def test_it_writes_a_site_and_says_where(run, results):
-    code, out, _ = run("site")
-    assert code == 0
+    out, _ = run.ok("site")
     assert "1 runs, 0 studies" in out
     assert "next: open site/index.html" in out
     assert (results / "site" / "index.html").exists()
@@ -29,8 +28,7 @@ def test_it_writes_a_site_and_says_where(run, results):
 def test_damage_is_said_and_is_no_reason_to_stop(run, results):
     for grid in (results / "results").rglob("grid.csv"):
         grid.write_text("x")
-    code, _, err = run("site")
-    assert code == 0
+    _, err = run.ok("site")
     assert "1 of them is damaged" in err
 
 
@@ -43,8 +41,7 @@ def test_claims_that_cannot_be_judged_end_the_command(run, results, monkeypatch)
 
 
 def test_an_empty_or_missing_folder_gives_a_page(run, results):
-    code, _, _ = run("site", results=results / "nothing")
-    assert code == 0
+    run.ok("site", results=results / "nothing")
     assert "icl-lab sweep" in (results / "site" / "index.html").read_text()
     assert not (results / "nothing").exists()
 
@@ -53,8 +50,7 @@ def test_a_foreign_folder_is_refused_before_reading(run, results, monkeypatch):
     (results / "mine").mkdir()
     (results / "mine" / "thesis.tex").write_text("mine")
     monkeypatch.setattr("icl_lab.extras.site.specifications.every", lambda *_: pytest.fail("read"))
-    code, _, err = run("site", "--out", "mine")
-    assert code == 2
+    _, err = run.refused("site", "--out", "mine")
     assert err.count("\n") == 1
     assert "thesis.tex" in err
 

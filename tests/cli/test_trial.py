@@ -8,6 +8,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.base.errors import LabError
 from icl_lab.runs import trial
 from icl_lab.runs.spec import resolve
+from tests.cases import representatives
 
 DOCS = Path(__file__).parents[2] / "docs"
 SINE, SQUARE = (
@@ -52,6 +53,6 @@ def test_every_task_passes_its_trial(name):
     trial.check_parts(spec)
 
 
-@pytest.mark.parametrize("name", normalizers.registry.names())
+@pytest.mark.parametrize("name", representatives(normalizers.registry.names()))
 def test_every_normalizer_passes_its_trial(name):
     trial.check_parts(resolve("linear", name, "smoke", ["model.heads=4"]))

@@ -43,7 +43,6 @@ def test_the_inflation_by_hand():
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (3, 3, 2), (8,)])
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_correlated_seeds_keep_five_percent(sizes):
     """With r = .3, as estimated over a ledger whose claims have two blocks, and at the look after eight seeds."""

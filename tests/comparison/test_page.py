@@ -13,10 +13,12 @@ import scipy.stats
 from icl_lab import normalizers
 from icl_lab.comparison import page
 from icl_lab.comparison.page import Row, Section, Table
+from icl_lab.comparison.page.facts import Facts, setup
 from icl_lab.comparison.page.figures import CROWD
 from icl_lab.comparison.page.tables import clear_best, seeds_table
 from icl_lab.comparison.page.words import contrasts
 from icl_lab.comparison.study import compare
+from icl_lab.runs.spec import resolve
 from tests.comparison.made import SPEC, facts, study, times
 
 BETTER = {"softmax": times(1.0), "ssa": times(0.1, 0.001), "lssa": times(0.9, 0.05)}
@@ -84,9 +86,6 @@ def test_the_set_up_and_the_formulas_are_told(text):
 
 
 def test_fields_in_which_runs_differ_are_said_to(better):
-    from icl_lab.comparison.page.facts import Facts, setup
-    from icl_lab.runs.spec import resolve
-
     known = facts(better)
     known["ssa"] = [Facts(resolve("linear", "ssa", "lite", ["model.layers=1"]), "", {}, ())]
     assert dict(setup(better, SPEC, known))["model"].startswith("differs: 2 layers")

@@ -11,6 +11,8 @@ from icl_lab.comparison import page
 from icl_lab.comparison.page import Row, Section, Table
 from tests.comparison.made import SPEC, facts, study, times
 
+pytestmark = pytest.mark.slow
+
 RULES = {"softmax": times(1.0), "ssa": times(0.5, 0.01), "sigmoid:bias=visible,l1=yes": times(0.9, 0.1)}
 
 
@@ -54,7 +56,6 @@ def opened(new_tab, report):
         tab.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
     tab, asked, complaints = opened(width, scheme)
@@ -72,7 +73,6 @@ def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
     assert ink != paper
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 420, 1280])
 def test_figures_lie_inside_their_card_at_every_width(opened, width):
     tab, _, _ = opened(width, "dark")
@@ -89,7 +89,6 @@ def test_figures_lie_inside_their_card_at_every_width(opened, width):
         assert wide > 0.6 * min(width, 900)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.exhaustive
 def test_figures_stand_on_the_ground_of_the_page(opened, scheme):
@@ -103,7 +102,6 @@ def test_figures_stand_on_the_ground_of_the_page(opened, scheme):
         assert (sum(ground) < 200) == (scheme == "dark")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_telephone_gets_the_narrow_figures(opened):
     widths = {
@@ -113,7 +111,6 @@ def test_a_telephone_gets_the_narrow_figures(opened):
     assert all(small <= 600 < large for small, large in zip(widths[420], widths[1280], strict=True))
 
 
-@pytest.mark.slow
 def test_the_first_column_stays_while_a_table_is_scrolled(opened):
     tab, _, _ = opened(420, "light")
     moved = tab.evaluate(
@@ -133,7 +130,6 @@ def test_the_first_column_stays_while_a_table_is_scrolled(opened):
     assert 90 < wide < 200
 
 
-@pytest.mark.slow
 def test_tables_are_no_wider_than_the_column_at_a_desk(opened):
     tab, _, _ = opened(1280, "light")
     for name in ("numbers", "seeds"):
@@ -141,7 +137,6 @@ def test_tables_are_no_wider_than_the_column_at_a_desk(opened):
         assert fits, name
 
 
-@pytest.mark.slow
 def test_links_lead_to_their_anchors(opened):
     tab, _, _ = opened(420, "light")
     names = tab.evaluate('[...document.querySelectorAll("nav a")].map(link => link.getAttribute("href"))')

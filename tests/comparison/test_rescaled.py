@@ -46,7 +46,6 @@ def test_the_line_is_the_mean_over_seeds_of_the_rescaled_tests(lab, tiny):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_the_share_above_the_floor_is_that_of_the_bound(lab, tiny):
     groups = {attn: runs_of(lab, tiny, attn) for attn in ("softmax", "ssa")}
     grids = [pipeline.sweep(run.spec, run.seed, lab) for runs in groups.values() for run in runs][:2]

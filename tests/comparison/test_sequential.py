@@ -10,6 +10,7 @@ from icl_lab.comparison import sequential
 from icl_lab.comparison.sequential import ERROR, SPENT, chance_to_decide, look, looks, seeds_to_decide
 from icl_lab.comparison.statistics import Evaluation
 from icl_lab.comparison.verdict import settled
+from tests.cases import few
 
 M = 0.2
 
@@ -130,7 +131,7 @@ def intervals(d):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", few(1, DRAWS))
 def test_all_looks_together_hold_the_effect_as_often_as_promised(name):
     d = DRAWS[name](np.random.default_rng(0), (20_000, 64)) + 0.3
     low, high = intervals(d).transpose(1, 0, 2)
@@ -149,7 +150,7 @@ LEANING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LEANING)
+@pytest.mark.parametrize("name", few(2, LEANING))
 def test_how_often_a_direction_is_wrong_is_told(name):
     """Many claims at once by the intervals of looks; of some, both wrong and right, ``look`` says the same."""
     draw, words = LEANING[name]

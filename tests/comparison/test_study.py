@@ -16,7 +16,7 @@ from icl_lab.comparison.gather import trained_on
 from icl_lab.comparison.page import tables, words
 from icl_lab.comparison.statistics import holm
 from icl_lab.comparison.study import PairedGrids, compare, tidy
-from icl_lab.runs.measure import Errors
+from icl_lab.runs.measure import Errors, draw
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Summary
 
@@ -252,8 +252,6 @@ def test_missing_seeds_and_cells_are_said():
 
 def test_the_clip_model_is_found_again():
     """A normalizer that answers clip(y, -8, 8) on the test prompts is explained by B = 8 without residual."""
-    from icl_lab.runs.measure import draw
-
     spec = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
 
     def clipped(s, seed):

@@ -118,7 +118,6 @@ TOLD = {
 
 
 @pytest.mark.parametrize("true", TOLD)
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_words_follow_the_interval_and_not_chance(true):
     """Whatever is told, it is true of the interval; what depends on chance is the interval alone."""

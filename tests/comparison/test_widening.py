@@ -94,7 +94,6 @@ def test_within_a_margin_by_hand():
         st.within(found, -0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "prompts"), [(3, 64), (8, 64), (5, 256)])
 @pytest.mark.exhaustive
 def test_p_keeps_its_promise_where_prompts_like_a_rule(seeds: int, prompts: int) -> None:
@@ -116,7 +115,6 @@ def test_p_keeps_its_promise_where_prompts_like_a_rule(seeds: int, prompts: int)
     assert np.mean([study.p_t < 0.05 for study in found]) > 2 * widened > 0.02
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_one_table_of_many_rules_and_cells_errs_in_one_of_twenty() -> None:
     """29 normalizers against a baseline, 40 cells alike by half, 8 seeds on 64 prompts that like one or another.

@@ -33,7 +33,7 @@ def test_every_query_is_tried():
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_tables_of_python_and_polars_agree(monkeypatch):
     """Softmax of the preset lite in training conditions: 0.0069, the mean over 16 seeds of one specification."""
     found = printed("icl_lab", monkeypatch)

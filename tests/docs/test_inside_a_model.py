@@ -47,7 +47,6 @@ def test_the_example_of_patching_is_short():
     assert len([line for line in PATCHING.splitlines() if line.strip()]) <= 20
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_patching_prints_what_the_page_says(tmp_path):
     pytest.importorskip("xarray", reason="xarray is not installed: pip install 'icl_lab[notebook]'")

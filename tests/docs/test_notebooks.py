@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import icl_lab as icl
+
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 400_000  # bytes of a file
@@ -50,12 +52,9 @@ def test_a_notebook_begins_with_title_and_import(path):
     assert "".join(cells[0]["source"]).startswith("# ")
     assert any("import icl_lab as icl" in "".join(cell["source"]) for cell in cells)
     names = set(re.findall(r"\bicl\.(\w+)", "".join(line for cell in cells for line in cell["source"])))
-    import icl_lab as icl
-
     assert not [name for name in names if not hasattr(icl, name)]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @each
 def test_a_notebook_runs_from_its_first_cell_to_its_last(path, monkeypatch):

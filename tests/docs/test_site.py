@@ -9,6 +9,8 @@ import pytest
 
 import icl_lab
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 for library in ("sphinx", "myst_nb", "furo"):
@@ -34,13 +36,11 @@ def pages(site):
     return [site / path.relative_to(DOCS).with_suffix(".html") for path in sources]
 
 
-@pytest.mark.slow
 def test_every_page_is_built(site):
     assert [page.name for page in pages(site) if not page.exists()] == []
     assert len([page for page in pages(site) if page.parent.name == "tutorials"]) >= 4
 
 
-@pytest.mark.slow
 def test_the_reference_has_every_public_name(site):
     """In the inventory too, by which other documentation links here."""
     from sphinx.util.inventory import InventoryFile
@@ -57,7 +57,6 @@ def test_the_reference_has_every_public_name(site):
     assert {f"icl_lab.{name}" for name in bases} <= named
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_dead_links_and_orphans_fail_the_build(tmp_path):
     """One build with all faults: each is a warning of its own, and a warning fails."""
@@ -85,7 +84,6 @@ def watched(new_tab, **options):
     return tab, asked, complaints
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), pytest.param(1400, "light", marks=pytest.mark.exhaustive)]
 )
@@ -104,7 +102,6 @@ def test_pages_open_from_disk_without_requests(new_tab, site, width, scheme):
     tab.close()
 
 
-@pytest.mark.slow
 def test_search_from_disk_finds_ssmax(new_tab, site):
     tab, _, complaints = watched(new_tab)
     tab.goto((site / "index.html").as_uri())

@@ -13,6 +13,8 @@ from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).parents[2] / "results"
 STUDY = "experiments/images-weights-nano"
 
@@ -43,7 +45,6 @@ def altered(text):
     return text.replace("At the last answer", "By the last answer", 1).replace("| normalizer |", "| rule |", 1)
 
 
-@pytest.mark.slow
 def test_a_text_that_was_altered_is_drawn_anew(stored):
     before = stored.read_text()
     stored.write_text(altered(before))
@@ -57,7 +58,6 @@ def test_a_text_that_was_altered_is_drawn_anew(stored):
     study_folder.verify(stored.parent)
 
 
-@pytest.mark.slow
 def test_old_words_are_drawn_anew_and_sealed(stored):
     now, before = stored.read_text(), basis()
     study_folder.reword(stored, altered(now))
@@ -70,7 +70,6 @@ def test_old_words_are_drawn_anew_and_sealed(stored):
     assert script("--check")[:2] == (0, "1 pages are in step.\n")
 
 
-@pytest.mark.slow
 def test_what_tables_do_not_hold_stays(stored):
     """A number that no table of today has, and verdicts, which stand below the tables."""
     more = stored.read_text().replace("\nMade by", "\n* of an older table: 0.123456\n\nMade by")

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 import icl_lab as icl
+from icl_lab import normalizers
 from icl_lab.execute import allocation
 from icl_lab.execute.announce import Clock
 from icl_lab.execute.complete import allocated, complete
+from icl_lab.normalizers.softmax import Softmax
 from icl_lab.runs import estimate
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
@@ -78,9 +80,6 @@ def test_what_is_asked_for_is_done(machine, tmp_path, asked, wanted):
 
 
 def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
-    from icl_lab import normalizers
-    from icl_lab.normalizers.softmax import Softmax
-
     machine()
     lab, where = Lab(Store(tmp_path), CPU, print), icl.Where(results=tmp_path)
 
@@ -91,7 +90,6 @@ def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
     assert allocated(where, runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU))[0].jobs is None
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_sweep_of_minutes_is_done_by_processes(machine, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(allocation, "QUICK", 0.0)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import torch
 
+from icl_lab import pipeline as steps
 from icl_lab.analyses import frame
 from icl_lab.base.errors import BadValue, RunFailed, Stopped
 from icl_lab.cli.runs import listing
@@ -24,9 +25,11 @@ from icl_lab.execute.reporter import Silent
 from icl_lab.execute.study import complete_for
 from icl_lab.execute.where import Where
 from icl_lab.pipeline import sweep, trained
-from icl_lab.runs import estimate
+from icl_lab.runs import archiving, estimate
 from icl_lab.runs.command import differences
+from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -121,8 +124,7 @@ def fails(monkeypatch, *seeds):
 @pytest.mark.slow
 def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
     fails(monkeypatch, 0)
-    code, out, err = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
-    assert code == 1
+    out, err = run.failed("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
     assert "failed: linear | ssa | smoke | seed 0 (the loss is nan at step 3)" in err
     assert err.splitlines()[-1].startswith("icl-lab: 1 of 3 runs did not finish, see above; the others are finished")
     assert [path.parent.name for path in sorted(tmp_path.rglob("grid.csv"))] == ["seed-1", "seed-2"]
@@ -131,8 +133,6 @@ def test_a_run_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeyp
 
 @pytest.mark.slow
 def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, monkeypatch):
-    from icl_lab import pipeline as steps
-
     whole = steps.trained
 
     def trained(run, lab):
@@ -141,8 +141,7 @@ def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, mo
         return whole(run, lab)
 
     monkeypatch.setattr(steps, "trained", trained)
-    code, _, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2")
-    assert code == 1
+    _, err = run.failed("train", "--attn", "ssa", *RUN, "--seeds", "2")
     assert "failed: linear | ssa | smoke | seed 0 (the loss is nan at step 3)" in err
     assert [path.parent.name for path in tmp_path.rglob("model.safetensors")] == ["seed-1"]
 
@@ -319,17 +318,14 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
 def test_a_diverged_training_is_told_and_leaves_no_model(run, tmp_path):
     wild = ["--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"]
     wild += ["--set", "model.layers=8"]
-    code, out, err = run("train", "--attn", "raw", *RUN, "--set", "train.steps=60", *wild)
-    assert code == 1
+    out, err = run.failed("train", "--attn", "raw", *RUN, "--set", "train.steps=60", *wild)
     assert "1 of 1 trainings diverged" in err
     assert "trained:" not in out
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
-    code, out, err = run("train", "--attn", "ssa", *RUN, "--seeds", "2", "--jobs", "2")
-    assert code == 0
+    out, err = run.ok("train", "--attn", "ssa", *RUN, "--seeds", "2", "--jobs", "2")
     assert "2 to do, 2 at once" in err
     assert out.count("trained: loss") == 2
     assert len(list(tmp_path.rglob("learning-curve.png"))) == 2
@@ -346,8 +342,7 @@ def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
 
 @pytest.mark.slow
 def test_three_seeds_end_in_one_table(run):
-    code, out, _ = run("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
-    assert code == 0
+    out, _ = run.ok("sweep", "--attn", "ssa", *RUN, "--seeds", "3")
     assert out.count("sigma_x down, sigma_f across") == 1
     assert "ssa, mean ± standard deviation over 3 seeds" in out
     assert len(re.findall(r"^ssa, seed \d: [\d.]+ in training conditions; wrote: ", out, flags=re.MULTILINE)) == 3
@@ -355,11 +350,9 @@ def test_three_seeds_end_in_one_table(run):
 
 @pytest.mark.slow
 def test_what_learned_nothing_is_said(run):
-    code, _, err = run("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
-    assert code == 0
+    _, err = run.ok("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
     assert re.search(r"softmax: not learned: er.*below 25%", err)
-    code, _, err = run("compare", "--attn", "softmax", "--attn", "ssa", *RUN)
-    assert code == 0
+    _, err = run.ok("compare", "--attn", "softmax", "--attn", "ssa", *RUN)
     assert "softmax: not learned: " in err
     assert "ssa: not learned: " in err
 
@@ -389,7 +382,6 @@ def test_a_run_of_a_preset_differs_in_nothing():
     assert differences(lost)[0].startswith("(No normalizer is called 'another'")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_ablation_with_several_jobs(tmp_path):
     """Its parts are runs of one normalizer and seed: they once had one name."""
@@ -427,11 +419,9 @@ def test_runs_that_another_process_clears_meanwhile_are_missed(tiny, lab):
 
 @pytest.mark.slow
 def test_a_run_by_its_folder_is_not_trained_again_in_another(run, tmp_path):
-    code, _, err = run("sweep", "--attn", "softmax", *RUN)
-    assert code == 0, err
+    _, err = run.ok("sweep", "--attn", "softmax", *RUN)
     (grid,) = (tmp_path / "results").rglob("grid.csv")
-    code, _, err = run("deviant", "--run", str(grid.parent), "--prompts", "64", results=tmp_path / "other")
-    assert code == 0, err
+    _, err = run.ok("deviant", "--run", str(grid.parent), "--prompts", "64", results=tmp_path / "other")
     assert not list((tmp_path / "other").rglob("model.safetensors"))
     assert list((tmp_path / "other").rglob("deviant.csv"))
 
@@ -470,10 +460,6 @@ def test_who_allows_it_is_asked_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_run_of_the_evidence_is_tested_with_its_new_model(tiny, lab, tmp_path):
     """The evidence has its grid alone; a test with another normalizer, asked after it, needs its weights."""
-    from icl_lab.runs import archiving
-    from icl_lab.runs.evidence.archive import Archive
-    from icl_lab.runs.store import Store
-
     sweep(tiny(), 0, lab)
     archive, run = Archive(tmp_path / "evidence"), lab.store.run(tiny(), 0)
     archive.add({run.key: archiving.run_files(run, weights=False)})

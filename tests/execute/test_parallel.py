@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from icl_lab.base.errors import RunFailed, Stopped
+from icl_lab.cli.signals import catch_signals
 from icl_lab.execute import parallel
 from icl_lab.execute.parallel import RETRIES, Ending, Processes, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
 
@@ -209,7 +211,6 @@ def test_processes_die_fail_and_break(job):
     assert said == ["lost: seed 0 (SIGKILL); it goes on from its last checkpoint"]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_processes_stop_when_asked_or_are_killed(job, monkeypatch, tmp_path):
     jobs = [job(waits), job(deaf, 1)]
@@ -299,7 +300,6 @@ def undisturbed(tmp_path, slow):
     return words, contents(tmp_path / "whole")
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_disturbed_runs_are_those_of_an_undisturbed_command(tmp_path, slow, undisturbed):
@@ -330,14 +330,11 @@ def test_disturbed_runs_are_those_of_an_undisturbed_command(tmp_path, slow, undi
     assert contents(tmp_path / "stopped") == whole
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_run_that_fails_is_alone_with_it(tmp_path, tiny):
     words = [*SWEEP, "--set", "train.steps=10", "--seeds", "3", "--results", str(tmp_path)]
     code, err = ended(start([*words, "--dry-run"], os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     assert code == 0, err
-    from icl_lab.runs.spec import resolve
-
     settings = [word for word in [*SMALL, "train.steps=10"] if "=" in word]
     folder = Store(tmp_path).run(resolve("linear", "softmax", "smoke", settings), 1).folder
     folder.mkdir(parents=True)
@@ -349,7 +346,6 @@ def test_a_run_that_fails_is_alone_with_it(tmp_path, tiny):
     assert [path.parent.name for path in sorted(tmp_path.rglob("grid.csv"))] == ["seed-0", "seed-2"]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_workers_of_a_command_that_died_stop_with_a_checkpoint(tmp_path, slow):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -364,7 +360,6 @@ def test_workers_of_a_command_that_died_stop_with_a_checkpoint(tmp_path, slow):
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
@@ -390,8 +385,6 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
 
 
 def test_what_nohup_ignores_stays_ignored():
-    from icl_lab.cli.signals import catch_signals
-
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in kinds}
     try:

@@ -271,7 +271,6 @@ def finished(process, code=0):
 
 
 @cluster
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_a_cluster_of_its_own(tmp_path, env):
@@ -287,7 +286,6 @@ def test_a_cluster_of_its_own(tmp_path, env):
 
 
 @cluster
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_node_that_is_killed_in_the_middle(tmp_path, env):

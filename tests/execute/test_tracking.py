@@ -14,7 +14,7 @@ from icl_lab.execute.tracking import FOLDER, KINDS, Tracking
 from icl_lab.execute.where import Where
 from icl_lab.training import loop
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
 SHORT = [
     "train.steps=20",
@@ -87,7 +87,6 @@ def name_of(run):
     return run.key.replace("/", "-")
 
 
-@pytest.mark.slow
 def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     run = tracked.store.run(tiny("linear", "ssa", *SHORT), 3)
     finish(run, tracked)
@@ -105,7 +104,6 @@ def test_each_row_then_grid_pictures_and_headline(tiny, tracked):
     assert told(tracked) == found
 
 
-@pytest.mark.slow
 def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     """One that a node of a cluster did, or that was finished before anybody followed it."""
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
@@ -115,7 +113,6 @@ def test_a_run_that_is_there_is_logged_whole(tiny, lab, tracked):
     assert (names["train/loss"], names["test/model"], "specification" in names) == (ROWS, [20], True)
 
 
-@pytest.mark.slow
 def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
@@ -136,7 +133,6 @@ def test_rows_after_the_last_checkpoint_are_logged_once(tiny, tracked, monkeypat
     assert (found["train/loss"], found["test/model"]) == (ROWS, [20])
 
 
-@pytest.mark.slow
 def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
     steps = iter(range(100))
@@ -149,7 +145,6 @@ def test_a_stopped_training_goes_on_in_its_run(tiny, tracked):
     assert (found["train/loss"], found["test/model"]) == (ROWS, [20])
 
 
-@pytest.mark.slow
 def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT), 0)
     for each in (run, run.swapped("ssmax:s=swap")):
@@ -159,7 +154,6 @@ def test_a_test_with_another_normalizer_is_in_the_run(tiny, tracked):
     assert names["test/model"] == names["swap-ssmax-s-swap/test/model"] == [20]
 
 
-@pytest.mark.slow
 def test_a_trackio_run_of_ones_own_goes_on(tiny, lab, trackio_folder):
     import trackio
 
@@ -171,7 +165,6 @@ def test_a_trackio_run_of_ones_own_goes_on(tiny, lab, trackio_folder):
     assert logged(None, f"trackio:{project}") == {"own": {"specification": [0], "mine": [3]}}
 
 
-@pytest.mark.slow
 def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
     run = tracked.store.run(tiny("linear", "softmax", *SHORT, *DIVERGES), 0)
     finish(run, tracked)
@@ -181,7 +174,6 @@ def test_a_diverged_training_is_followed_to_its_end(tiny, tracked):
 
 
 @pytest.mark.parametrize("part", ["last_steps", "open", "write", "finish"])
-@pytest.mark.slow
 def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, trackio_folder):
     monkeypatch.setattr(KINDS["trackio"], part, lambda *about: [] / 0)
     lab = followed(lab, f"trackio:fails-{part}")  # a project of its own: what one has kept, the next would not log
@@ -193,7 +185,6 @@ def test_a_tracker_that_fails_is_named_once(tiny, lab, part, monkeypatch, tracki
     assert re.fullmatch(f"--track trackio:fails-{part} fails: TypeError: unsupported operand .*; runs go on.", line)
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_stops_nothing(tiny, lab):
     lab.store.root.mkdir()
     (lab.store.root / FOLDER).write_text("no folder")
@@ -203,7 +194,6 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tiny, lab):
     assert len(lab.said) == 1
 
 
-@pytest.mark.slow
 def test_results_are_the_same_bytes(tmp_path):
     folders = []
     for track in ("", "tensorboard"):
@@ -230,8 +220,8 @@ def test_refusals_come_before_a_training(run, tmp_path, monkeypatch, asked, said
     monkeypatch.setitem(KINDS, "nowhere", None) if asked == "nowhere" else None
     words = ("sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke")
     for option in (["--track", asked], []):
-        code, out, err = run(*words, *option)
-        assert (code, out) == (2, "")
+        out, err = run.refused(*words, *option)
+        assert not out
         assert said in err.strip().splitlines()[-1]
         monkeypatch.setenv("ICL_LAB_TRACK", asked)
     with pytest.raises((BadValue, UnknownName)):
@@ -239,15 +229,12 @@ def test_refusals_come_before_a_training(run, tmp_path, monkeypatch, asked, said
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow
 def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke"]
     words += [word for text in SHORT for word in ("--set", text)]
-    code, out, _ = run(*words, "--dry-run", "--track=tensorboard")
-    assert code == 0
+    out, _ = run.ok(*words, "--dry-run", "--track=tensorboard")
     assert not (tmp_path / "results").exists()
-    code, out, _ = run("train", *words[1:], "--track", "tensorboard:mine")
-    assert code == 0
+    out, _ = run.ok("train", *words[1:], "--track", "tensorboard:mine")
     assert "--track tensorboard:mine" in out.splitlines()[-1]  # what is done next is followed as well
     (env,) = (tmp_path / "results").rglob("env.json")
     assert "--track" not in env.read_text()
@@ -257,7 +244,6 @@ def test_the_command_is_kept_without_the_tracker(run, tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("ICL_LAB_TRACK", "tensorboard:p")
     where = icl.Where(results=tmp_path, progress=False)
@@ -269,7 +255,6 @@ def test_a_comparison_is_a_run_of_its_own(tmp_path, monkeypatch):
     assert "summary" in logged(tmp_path, "tensorboard:p")[answer.folder.name]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_experiment_is_a_run_of_its_own(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, track="tensorboard:p", experiments=ROOT / "experiments")
@@ -279,7 +264,6 @@ def test_an_experiment_is_a_run_of_its_own(tmp_path):
     assert found[done.folder.name]["summary"] == [0]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_jobs_at_once_are_followed_in_their_processes(tmp_path):
     where = icl.Where(results=tmp_path, progress=False, jobs=2, track="tensorboard:p")

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import few
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["bound_law.py", "boundary_arms.py", "error_over_sigma.py", "causes.py"])
+@pytest.mark.parametrize("script", few(1, ["error_over_sigma.py", "bound_law.py", "boundary_arms.py", "causes.py"]))
 def test_pages_are_in_step(script):
     words = [sys.executable, str(ROOT / "experiments" / script), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -18,7 +21,6 @@ def test_pages_are_in_step(script):
     assert "nothing out of step" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_trade_off_that_is_not_stored_is_one_line():
     words = [sys.executable, str(ROOT / "experiments" / "tradeoff.py"), "--preset", "smoke"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -14,6 +14,7 @@ from PIL import Image
 from icl_lab.base.grid import Grid
 from icl_lab.figures import bounds
 from icl_lab.figures.base import REFERENCE, encode, pixels, short
+from icl_lab.figures.heads import MANY, curves
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
 from icl_lab.figures.training import learning_curve
@@ -204,8 +205,6 @@ def test_a_rate_of_non_numeric_answers_is_hatched():
 
 
 def test_many_heads_are_a_band_few_are_lines():
-    from icl_lab.figures.heads import MANY, curves
-
     def lines(count):
         return {"metric": {"softmax": [[(1, head), (2, 2 * head)] for head in range(count)]}}
 

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from icl_lab.base.errors import LabError
 from icl_lab.base.grid import Grid
 from icl_lab.figures import lines, maps, paper
-from icl_lab.figures.base import encode
+from icl_lab.figures.base import MAP, encode
 from icl_lab.figures.files import encoded
 
 
@@ -114,8 +114,6 @@ def test_strokes_that_are_no_curves_stay():
 def test_a_map_is_even_in_lightness():
     from matplotlib import colormaps
 
-    from icl_lab.figures.base import MAP
-
     red, green, blue, _ = colormaps[MAP](np.linspace(0, 1, 50)).T
     assert (np.diff(0.2126 * red + 0.7152 * green + 0.0722 * blue) > 0).all()
 
@@ -152,18 +150,15 @@ def test_studies_have_figures_for_print_only_where_asked():
     assert set(encoded({}, {"a": heat_map()}, ["png"])) == {"a.png"}
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_command_line_writes_them(run, tmp_path):
     small = ["train.steps=5", "train.batch=8", "model.width=16", "test.axes.length=5,12", "test.axes.sigma_x=1"]
     words = ["--task", "linear", "--preset", "smoke", *(word for each in small for word in ("--set", each))]
-    code, _, err = run("sweep", "--attn", "ssa", *words, "--style", "paper")
-    assert code == 0, err
+    _, err = run.ok("sweep", "--attn", "ssa", *words, "--style", "paper")
     (drawn,) = (tmp_path / "results").rglob("*-paper.pdf")
     assert drawn.name == "heat-map-paper.pdf"
     assert "Type3" not in fonts(drawn.read_bytes())
-    code, out, err = run("compare", "--attn", "ssa", "--attn", "softmax", *words, "--style", "paper")
-    assert code == 0, err
+    out, err = run.ok("compare", "--attn", "ssa", "--attn", "softmax", *words, "--style", "paper")
     (folder,) = (tmp_path / "results").glob("compare-*")
     assert {path.stem for path in folder.glob("*.pdf")} >= {
         "forest-paper",

@@ -23,7 +23,6 @@ def distance(one, other):
     return sum(abs(a - b) for a, b in zip(to_rgb(one.color), to_rgb(other.color), strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_rule_looks_alike_beside_any_others():
     alone = {rule: styles([rule])[rule] for rule in RULES}

@@ -92,7 +92,6 @@ def test_the_record_of_claims_is_that_of_what_is_stored(repository):
         assert judge.current(judge.fitted(made[name], repository, preset)[0], there), (name, preset)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_every_verdict_is_judged_again_as_it_is_recorded(repository):

@@ -124,7 +124,6 @@ def test_a_normalizer_that_no_cache_serves_is_refused(tmp_path):
     assert not (tmp_path / "saved").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -116,8 +116,7 @@ def test_the_command_writes_numbers_pictures_and_a_table(folders, book, run, tmp
         book,
     ]
     words += ["--length", "100", "--windows", "4", "--needle", "--contexts", "90,120", "--depths", "10,90"]
-    code, out, err = run(*words, "--samples", "2", "--results", str(tmp_path / "r"))
-    assert code == 0, err
+    out, err = run.ok(*words, "--samples", "2", "--results", str(tmp_path / "r"))
     (folder,) = (tmp_path / "r").glob("lm-*")
     assert {path.name for path in folder.iterdir()} >= {
         *("loss.csv", "ends.csv", "needle.csv", "heads.csv", "table.md", "study.json"),
@@ -129,8 +128,7 @@ def test_the_command_writes_numbers_pictures_and_a_table(folders, book, run, tmp
     ends = [line.split(",") for line in (folder / "ends.csv").read_text().splitlines()[1:]]
     values = {(row[1], row[-4]): float(row[-3]) for row in ends}
     assert math.isfinite(min(values.values()))
-    code, _, _ = run(*words, "--samples", "2", "--results", str(tmp_path / "r"))
-    assert code == 0  # the same question again
+    run.ok(*words, "--samples", "2", "--results", str(tmp_path / "r"))
     assert json.loads((folder / "study.json").read_text())["options"]["near"] == 64
 
 
@@ -192,8 +190,7 @@ def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_pat
     places = {name: str(folders[name]) for name in folders} | {n: str(tmp_path / n) for n in made}
     words = [word.format(**places) for word in words]
     text = [] if "--text" in words else ["--text", book]
-    code, _, err = run("lm", *words, "--attn", "softmax", *text, "--results", str(tmp_path / "r"))
-    assert code == 2, err
+    _, err = run.refused("lm", *words, "--attn", "softmax", *text, "--results", str(tmp_path / "r"))
     assert complaint in err
     assert len([line for line in err.splitlines() if line.startswith(("icl-lab:", "Error:"))]) == 1
     assert not list((tmp_path / "r").glob("lm-*"))
@@ -201,8 +198,7 @@ def test_the_impossible_is_one_line_before_computing(folders, book, run, tmp_pat
 
 def test_without_transformers_one_line_says_what_to_install(folders, run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    code, _, err = run("lm", str(folders["llama"]), "--attn", "softmax", "--results", str(tmp_path))
-    assert code == 2
+    _, err = run.refused("lm", str(folders["llama"]), "--attn", "softmax", "--results", str(tmp_path))
     assert err == "icl-lab: language models are read by transformers: pip install 'icl_lab[hf]'.\n"
 
 

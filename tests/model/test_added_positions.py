@@ -21,17 +21,8 @@ WITHOUT = ("cosformer", "sima")  # they have no scores
 WRAPPED = ("lssa+reweight:p=3", "ssa+gated", "forget+gated", "sigmoid:l1=yes", "relu:divide=l1", "elastic:bias=4")
 ADDED = [name for name in (*normalizers.names(), *WRAPPED) if name not in WITHOUT]
 # Normalizers that read queries and keys by other ways than their product.
-OTHERWISE = (
-    "lssa",
-    "qassmax",
-    "differential",
-    "threshold",
-    "soft-avg",
-    "four-functions",
-    "forget",
-    "lssa+reweight:p=3",
-    "forget+gated",
-)
+OTHERWISE = ("lssa", "qassmax", "differential", "threshold", "soft-avg", "four-functions", "forget")
+OTHERWISE += ("lssa+reweight:p=3", "forget+gated")
 
 
 def bias(t=7, seed=3):

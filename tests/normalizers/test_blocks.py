@@ -12,6 +12,7 @@ from icl_lab.normalizers import base
 from icl_lab.normalizers.base import RowWise, Scored, WarpedScore, by_blocks, causal, extra, full, scores
 from icl_lab.testing.rule_inputs import HEADS, masks, qkv, stirred, with_tokens
 from icl_lab.testing.rule_masks import padded
+from tests.cases import representatives
 
 ROWS, TOKENS = 4, 10  # neither 4 nor a block of 3 rows divides 10
 WHOLE = ("selective", "sima", "cosformer:horizon=current")  # which read the queries or the keys of other rows
@@ -134,7 +135,7 @@ def test_a_watcher_sees_whole_matrices(short):
     assert model.trace(torch.randn(3, TOKENS, 1))["layers.1.weights"].shape == (3, 2, TOKENS, TOKENS)
 
 
-@pytest.mark.parametrize("choice", [name for name in RULES if name not in WHOLE])
+@pytest.mark.parametrize("choice", representatives(name for name in RULES if name not in WHOLE))
 def test_no_tensor_is_as_large_as_the_matrix(choice):
     t, rows, h, d = 640, base.BLOCK, 4, 4
     rule = normalizers.build(choice, heads=h, head_dim=d, train_tokens=64)

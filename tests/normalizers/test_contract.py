@@ -9,42 +9,23 @@ from icl_lab.normalizers.base import causal, is_causal
 from icl_lab.testing.normalizers import CHECKS
 from icl_lab.testing.rule_inputs import HEADS, TRAINED, WIDTH, build, gradients, qkv, scored
 from icl_lab.testing.verdicts import RULES, Part, choices
+from tests.cases import few
 
+WRAPPED = ["softmax+reweight:p=15", "lssa+reweight:p=3+gated", "forget+gated", "ssa+talking-heads", "ssa:form=exp"]
+WRAPPED += ["differential+gated:per=channel", "entmax:alpha=1.3,learn=yes", "elastic:bias=3"]
 MORE = [
-    "ssa:n=2,learn=no",
-    "sink:s=0,learn=no",
-    "entmax:alpha=1.3",
-    "entmax:alpha=2",
-    "entmax:alpha=1.3,learn=yes",
-    "log-n:power=0.5",
-    "p-softmax:p=0.5",
-    "top-k:k=2",
-    "standardized:gamma=100",
-    "threshold:p=1,differential=no",
-    "cosformer:horizon=3",
-    "ssmax:s=0.43",
-    "softmax+reweight:p=1",
-    "softmax+reweight:p=15",
-    "lssa+reweight:p=15",
-    "ssa+reweight:p=3",
-    "stick-breaking+reweight",
-    "elastic:bias=3",
-    "llama4:beta=2,length=2",
-    "qassmax:hidden=3",
-    "forget+gated",
-    "differential+gated:per=channel",
-    "lssa+reweight:p=3+gated",
-    "ssmax-free+gated",
-    "cosformer:horizon=current+gated",
+    *("ssa:n=2,learn=no", "sink:s=0,learn=no", "entmax:alpha=1.3", "entmax:alpha=2", "log-n:power=0.5"),
+    *("p-softmax:p=0.5", "top-k:k=2", "standardized:gamma=100", "threshold:p=1,differential=no", "cosformer:horizon=3"),
+    *("ssmax:s=0.43", "softmax+reweight:p=1", "lssa+reweight:p=15", "ssa+reweight:p=3", "stick-breaking+reweight"),
+    *("llama4:beta=2,length=2", "qassmax:hidden=3", "ssmax-free+gated", "cosformer:horizon=current+gated"),
 ]
 PARTS = [Part(RULES, registry, name) for registry in RULES.registries for name in registry.names()]
 PLAIN = normalizers.names()
-ALL = list(dict.fromkeys([*PLAIN, *(choice for part in PARTS for choice in choices(part)), *MORE]))
+ALL = list(dict.fromkeys([*PLAIN, *WRAPPED, *(choice for part in PARTS for choice in choices(part)), *MORE]))
 
 
-@pytest.mark.parametrize(
-    "choice", [*PLAIN, *(pytest.param(each, marks=pytest.mark.slow) for each in ALL[len(PLAIN) :])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", few(len(PLAIN) + len(WRAPPED), ALL))
 def test_every_rule_keeps_the_contract(choice) -> None:
     for check in CHECKS:
         check(choice)

@@ -37,22 +37,16 @@ class Square(WarpedScore):
 
 
 class WrongMask(Square):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible):
         return softmax(2 * scores(q, k), causal(q.shape[-2]))
 
 
 class MaskBeforeWarp(Square):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible):
         return (2 * scores(q, k) * visible).softmax(-1)
 
 
 class WrongN(Square):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible):
         return softmax(scores(q, k) * (1 + torch.tensor(float(q.shape[-2])).log()), visible)
 
@@ -70,8 +64,6 @@ class ByPlace(Square):
 
 
 class PeakOfAll(Square):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible):
         z = 2 * scores(q, k)
         mass = (z - z.amax(-1, keepdim=True)).exp() * visible
@@ -79,8 +71,6 @@ class PeakOfAll(Square):
 
 
 class OneMaskForAll(Square):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible):
         return softmax(2 * scores(q, k), visible.view(-1, *visible.shape[-2:])[0])
 
@@ -100,8 +90,6 @@ class RowsFromShape(Square):
 
 
 class NotNormal(Scored):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__()
 
@@ -110,60 +98,45 @@ class NotNormal(Scored):
 
 
 class SumsAfterAll(Square):
-    __doc__ = Square.__doc__
     sums_to_one = False
 
 
 class Negative(NotNormal):
-    __doc__ = Square.__doc__
-
     def rows(self, q, k, visible):
         w = 2 * softmax(scores(q, k), visible)
         return w - visible / count(visible).unsqueeze(-1) * visible.any(-1, keepdim=True)
 
 
 class ConsistentAfterAll(Square):
-    __doc__ = Square.__doc__
     prefix_consistent = False
 
 
 class OtherAttend(Square):
-    __doc__ = Square.__doc__
-
     def attend(self, q, k, v, visible):
         return softmax(scores(q, k), visible) @ v
 
 
 class Detached(Square):
-    __doc__ = Square.__doc__
-
     def warp(self, z, n):
         return z + z.detach()
 
 
 class Random(Square):
-    __doc__ = Square.__doc__
-
     def warp(self, z, n):
         return 2 * z + 1e-3 * torch.rand_like(z)
 
 
 class Overflow(Square):
-    __doc__ = Square.__doc__
-
     def warp(self, z, n):
         return z.exp().log() * 2
 
 
 class IsSoftmax(Square):
-    __doc__ = Square.__doc__
-
     def warp(self, z, n):
         return z
 
 
 class Learned(ScaledQuery):
-    __doc__ = Square.__doc__
     learned = ("s",)
 
     def __init__(self, site):
@@ -175,29 +148,22 @@ class Learned(ScaledQuery):
 
 
 class RandomStart(Learned):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__(site)
         self.s = nn.Parameter(1 + torch.rand(site.heads))
 
 
 class Nameless(Learned):
-    __doc__ = Square.__doc__
     learned = ()
 
 
 class OneForAll(Learned):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__(site)
         self.s = nn.Parameter(torch.ones(1))
 
 
 class GlobalParameter(Learned):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__(site)
         self.s = SHARED
@@ -223,8 +189,6 @@ class SharedPerToken(Learned):
 
 
 class SharedUndeclaredShape(SharedPerToken):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__(site)
         self.p = nn.Parameter(torch.full((site.heads,), 2.0))
@@ -234,8 +198,6 @@ class SharedUndeclaredShape(SharedPerToken):
 
 
 class StaleShared(SharedPerToken):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__(site)
         self.kept = [self.p]  # the tensor that build_layers replaces
@@ -245,7 +207,6 @@ class StaleShared(SharedPerToken):
 
 
 class SharedNotLearned(SharedPerToken):
-    __doc__ = Square.__doc__
     learned = ()
 
 
@@ -272,37 +233,28 @@ class ReadsTokens(Normalizer):
 
 
 class ReadsHiddenTokens(ReadsTokens):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible, bias=None, x=None):
         return super().weights(q, k, visible, bias, x - x.mean(1, keepdim=True) ** 2)
 
 
 class ShapedNameless(ReadsTokens):
-    __doc__ = Square.__doc__
     maps = ()
 
 
 class MapWithoutUse(ReadsTokens):
-    __doc__ = Square.__doc__
-
     def weights(self, q, k, visible, bias=None, x=None):
         return super().weights(q, k, visible, bias, x * 0)
 
 
 class MapOfNothing(Square):
-    __doc__ = Square.__doc__
     maps = {"w": "width"}  # noqa: RUF012
 
 
 class MapThatDoesNotSayWhatItReads(ReadsTokens):
-    __doc__ = Square.__doc__
     maps = ("w",)
 
 
 class FinishesUnsaid(Square):
-    __doc__ = Square.__doc__
-
     def output(self, o):
         return 2 * o
 
@@ -311,7 +263,6 @@ class FinishesUnsaid(Square):
 
 
 class FinishesAloneInAttend(FinishesUnsaid):
-    __doc__ = Square.__doc__
     finishes = True
 
     def output(self, o):
@@ -322,7 +273,6 @@ class FinishesAloneInAttend(FinishesUnsaid):
 
 
 class FinishesNothing(Square):
-    __doc__ = Square.__doc__
     finishes = True
 
 
@@ -331,8 +281,6 @@ class Undocumented(Square):
 
 
 class Abstract(WarpedScore):
-    __doc__ = Square.__doc__
-
     def __init__(self, site):
         super().__init__()
 
@@ -391,6 +339,7 @@ def checked(own_parts):
     """Registers a class for one test, and returns the checks that it fails with their sentences."""
 
     def check(part):
+        part.__doc__ = part.__doc__ or Square.__doc__
         normalizers.registry.add("mine")(part)
         return {check: why for check, why in verdicts(called("mine")) if why}
 
@@ -403,6 +352,12 @@ def test_a_faulty_rule_fails_the_check_about_its_fault(checked, part):
     failed = checked(part)
     assert FAULTS[part] in failed
     assert all(sentence.startswith("mine: ") and "\n" not in sentence for sentence in failed.values())
+
+
+@pytest.mark.slow
+def test_a_parameter_in_two_layers_is_told_as_what_it_is(checked):
+    sentence = checked(GlobalParameter)["layers share what is declared and nothing else"]
+    assert sentence == "mine: the parameter s is not declared shared and is in two layers"
 
 
 @pytest.mark.parametrize("part", [Square, Learned, SharedPerToken, ReadsTokens], ids=lambda part: part.__name__)

@@ -7,6 +7,7 @@ from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal
 from icl_lab.testing.rule_inputs import FromQueries, perturb, qkv, single
+from tests.cases import representatives
 from tests.normalizers.test_contract import ALL
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -14,7 +15,7 @@ CLOSE = {torch.bfloat16: 0.06, torch.float16: 0.02, torch.float32: 1e-4, torch.f
 
 
 # A row whose only product is that of a key at the horizon is 0 / 0 of cos(pi / 2), which is another in each precision.
-@pytest.mark.parametrize("choice", [choice for choice in ALL if choice != "cosformer:horizon=3"])
+@pytest.mark.parametrize("choice", representatives(each for each in ALL if each != "cosformer:horizon=3"))
 @pytest.mark.slow
 def test_every_rule_works_in_every_precision_beside_every_other(choice):
     """Weights, outputs and gradients are of the type of the queries, and near those of single precision."""

@@ -11,6 +11,7 @@ from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import causal
 from icl_lab.normalizers.ssa import Power
 from icl_lab.testing.rule_inputs import qkv, stirred
+from tests.cases import representatives
 from tests.normalizers.test_contract import ALL
 
 # torch's own forward derivatives begin with a call of what it has deprecated.
@@ -75,7 +76,7 @@ def test_the_second_derivatives_of_ssa_where_a_score_is_zero():
     assert [grad.item() for grad in torch.autograd.grad(slope.sum(), (n, b))] == pytest.approx([0.6, 1.7])
 
 
-@pytest.mark.parametrize("choice", ALL)
+@pytest.mark.parametrize("choice", representatives(ALL))
 @pytest.mark.slow
 def test_second_derivatives_are_those_of_the_formula(choice):
     """In q, k, v and every parameter; under torch's plain kernel, for it knows none of a fused one."""

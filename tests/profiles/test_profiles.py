@@ -207,7 +207,6 @@ print("torch" in sys.modules)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_functions_writes_figures_that_redraw_without_torch(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(functions, "SQUARE", 256)  # the rest is the real thing

@@ -13,6 +13,8 @@ from icl_lab.runs.verify import everything
 
 from .conftest import answered, completion, line
 
+pytestmark = pytest.mark.slow
+
 NAME = "reference:prompted:stub"
 
 
@@ -31,7 +33,6 @@ def true_to_all_but(number):
     return lambda body: next(said)
 
 
-@pytest.mark.slow
 def test_from_requests_to_a_grid(prompted, asked, folder):
     code, said, complaint = prompted("--read", asked(say=true_to_all_but(1)))
     assert code == 0, complaint
@@ -52,7 +53,6 @@ def test_from_requests_to_a_grid(prompted, asked, folder):
     assert state.state == "whole"
 
 
-@pytest.mark.slow
 def test_the_numbers_of_a_mean_by_hand(prompted, asked, folder):
     """Answer 1 to every question: the mean over prompts of (1 - y)^2, and its standard error."""
     answers = asked("--set", "test.axes.sigma_x=1", say=lambda body: completion("1"), task="linear")
@@ -69,7 +69,6 @@ def test_the_numbers_of_a_mean_by_hand(prompted, asked, folder):
         assert grid.where(sigma_f=sigma).frame["stderr"].item() == pytest.approx(stderr, rel=0.05)
 
 
-@pytest.mark.slow
 def test_the_study_is_the_same_in_any_order(prompted, asked, folder):
     answers = asked()
     assert prompted("--read", answers)[0] == 0
@@ -82,7 +81,6 @@ def test_the_study_is_the_same_in_any_order(prompted, asked, folder):
         assert {name: (folder() / name).read_bytes() for name in before} == before
 
 
-@pytest.mark.slow
 def test_other_answers_are_another_study(prompted, asked, tmp_path):
     for said in ("True", "False"):
         assert prompted("--read", asked(say=lambda body, said=said: completion(said)))[0] == 0
@@ -96,7 +94,6 @@ def test_other_answers_are_another_study(prompted, asked, tmp_path):
     assert (code, "mine holds another study" in complaint) == (2, True)
 
 
-@pytest.mark.slow
 def test_what_is_missing_is_said_and_written(prompted, asked, tmp_path):
     busy = {"status_code": 503, "body": {"error": {"message": "busy"}}}
     answers = asked(say=lambda body: busy if "-" in str(body) else completion("True"))
@@ -115,7 +112,6 @@ def test_what_is_missing_is_said_and_written(prompted, asked, tmp_path):
     assert prompted("--read", answers, "--read", more)[0] == 0
 
 
-@pytest.mark.slow
 def test_what_never_comes_can_be_counted_as_wrong(prompted, asked, folder):
     answers = asked()
     answers.write_text(answers.read_text().splitlines()[0])
@@ -127,7 +123,6 @@ def test_what_never_comes_can_be_counted_as_wrong(prompted, asked, folder):
     assert grid.at(attn=NAME, metric="balanced-unanswered", sigma=10) == 1
 
 
-@pytest.mark.slow
 def test_answers_of_another_study_are_refused_in_a_line(prompted, asked, tmp_path):
     answers = asked()
     stranger = tmp_path / "stranger.jsonl"
@@ -149,7 +144,6 @@ def test_answers_of_another_study_are_refused_in_a_line(prompted, asked, tmp_pat
     assert not list((tmp_path / "results").glob("*/requests*"))
 
 
-@pytest.mark.slow
 def test_text_of_an_answer_is_published_without_formulas(prompted, asked, folder):
     bad = "=cmd|' /C calc'!A1 \x1b[31m\x9b2J\u202e"
     code, said, complaint = prompted("--read", asked(say=lambda body: completion(bad, finish=bad)))
@@ -162,7 +156,6 @@ def test_text_of_an_answer_is_published_without_formulas(prompted, asked, folder
     assert {row["said"] for row in rows} == {"'=cmd|' /C calc'!A1 \ufffd[31m\ufffd2J\ufffd"}
 
 
-@pytest.mark.slow
 def test_numbers_stay_numbers_in_the_table_of_answers(prompted, asked, folder):
     code, _, complaint = prompted("--read", asked(say=lambda body: completion("-0.3"), task="linear"), task="linear")
     assert code == 0, complaint
@@ -205,7 +198,6 @@ def test_requests_are_only_written(prompted, tmp_path):
     } == {3}
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_table_averages_over_facets_but_its_axis(prompted, asked, folder):
     rng = random.Random(0)

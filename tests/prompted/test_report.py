@@ -11,6 +11,7 @@ from icl_lab.extras.prompted import report
 from icl_lab.extras.prompted.batch import Reply
 from icl_lab.extras.prompted.speech import spoken
 from icl_lab.extras.prompted.study import PromptedOptions, PromptedStudy
+from icl_lab.pipeline import sweep
 from icl_lab.runs.measure import Subject, TestSpec, measure
 
 NAME = "reference:prompted:m"
@@ -136,8 +137,6 @@ def test_one_of_four_unread_is_a_quarter():
 
 @pytest.mark.slow
 def test_references_are_those_of_a_sweep(tiny, lab):
-    from icl_lab.pipeline import sweep
-
     grid = sweep(tiny("linear"), 0, lab)
     made = study("linear", prompts=64, shots=[5, 12], settings=["test.axes.length=5,12", "test.axes.sigma_x=3"])
     ours = found(made, lambda question: None)
@@ -156,8 +155,6 @@ def test_references_are_those_of_a_sweep(tiny, lab):
 
 @pytest.mark.slow
 def test_columns_are_those_of_a_sweep(tiny, lab):
-    from icl_lab.pipeline import sweep
-
     made = study("some", prompts=4)
     answered = found(made, lambda question: "True")
     ours = Grid.of(answered.rows, made.axes, task="some", preset="smoke", spec="x", seed=0)

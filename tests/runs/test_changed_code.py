@@ -12,23 +12,17 @@ from icl_lab.runs import archiving, environment, provenance
 from icl_lab.runs.evidence.archive import Archive
 from tests.planted import forget, plant
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
-SMALL = [
-    *(
-        "--task",
-        "linear",
-        "--preset",
-        "smoke",
-        "--set",
-        "train.steps=10",
-        "--set",
-        "train.batch=8",
-        "--set",
-        "test.prompts=64",
-    ),
-    *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
-]
+FIELDS = (
+    "train.steps=10",
+    "train.batch=8",
+    "test.prompts=64",
+    "model.width=16",
+    "model.heads=2",
+    "test.axes.length=5,12",
+)
+SMALL = ["--task", "linear", "--preset", "smoke", *(word for field in FIELDS for word in ("--set", field))]
 WILD = [
     *("--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"),
     *("--set", "model.layers=8", "--set", "train.steps=60"),
@@ -49,22 +43,18 @@ def env_of(folder):
     return json.loads(path.read_text())
 
 
-@pytest.mark.slow
 def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
-    code, out, err = run("sweep", "--attn", "ssa+gated", *SMALL)
-    assert code == 0, err
+    out, err = run.ok("sweep", "--attn", "ssa+gated", *SMALL)
     parts = {(part["kind"], part["name"]): part for part in env_of(tmp_path)["parts"]}
     assert list(parts) == [("task", "linear"), ("normalizer", "ssa"), ("wrapper of a normalizer", "gated"),
                            ("position code", "learned")]  # fmt: skip
     assert parts["normalizer", "ssa"]["file"] == "icl_lab/normalizers/ssa.py"
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
     edit("ssa")
-    code, again, err = run("sweep", "--attn", "ssa+gated", *SMALL)
-    assert code == 0
+    again, err = run.ok("sweep", "--attn", "ssa+gated", *SMALL)
     assert CHANGED in err.splitlines()[-1]
     assert re.search(r"now [0-9a-f]{8}\); --retrain repeats it\.$", err.splitlines()[-1])
-    code, out, _ = run("verify", str(tmp_path / "results"))
-    assert code == 0
+    out, _ = run.ok("verify", str(tmp_path / "results"))
     (line,) = (line for line in out.splitlines() if line.startswith("made with other code: "))
     assert "linear/ssa+gated/" in line
     assert CHANGED.removeprefix("made ") in line
@@ -73,7 +63,6 @@ def test_a_run_says_where_the_code_of_its_parts_is_another(run, tmp_path, edit):
     assert "another version" not in run("sweep", "--attn", "ssa+gated", *SMALL)[2]
 
 
-@pytest.mark.slow
 def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
     assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
     where = icl.Where(results=tmp_path / "results", progress=False)
@@ -91,7 +80,6 @@ def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
     assert CHANGED in err.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_evidence_is_compared_and_lost_texts_are_not(run, tmp_path, edit, monkeypatch):
     assert run("sweep", "--attn", "ssa", *SMALL)[0] == 0
     stored = icl.find("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False)).stored
@@ -113,7 +101,6 @@ def test_evidence_is_compared_and_lost_texts_are_not(run, tmp_path, edit, monkey
         icl.load("linear/ssa/smoke", where=icl.Where(results=tmp_path / "results", progress=False))
 
 
-@pytest.mark.slow
 def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edit):
     words = ("train", "--attn", "raw", *SMALL, *WILD)
     assert "1 of 1 trainings diverged" in run(*words)[2]
@@ -127,7 +114,6 @@ def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edi
     assert "trained again" not in run(*words)[2]
 
 
-@pytest.mark.slow
 def test_a_run_from_before_is_not_compared_and_counted(run, tmp_path, edit, monkeypatch):
     monkeypatch.setattr(environment, "recorded_parts", lambda spec: {})
     monkeypatch.setattr(pipeline, "MADE_BY", "another name")

@@ -1,23 +1,37 @@
 """What stands in a folder without a manifest is that run's: copied, cut and edited files are refused in one line."""
 
+import shutil
 import subprocess
 
 import pytest
+import torch
 
 from icl_lab import pipeline as sweeping
 from icl_lab.base.errors import RunFailed
 from icl_lab.extras.site import specifications
 from icl_lab.runs import environment
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A results folder with one run, swept once for all tests here."""
+    folder = tmp_path_factory.mktemp("swept") / "results"
+    small = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+    spec = resolve("linear", "softmax", "smoke", [*small, "test.axes.length=5,12"])  # as ``tiny`` has it
+    sweeping.sweep(spec, 0, Lab(Store(folder), torch.device("cpu"), lambda text: None))
+    return folder
 
 
 @pytest.fixture
-def done(tiny, lab):
+def done(swept, tiny, lab):
     """A finished run as it was kept before there were manifests."""
-    sweeping.sweep(tiny(), 0, lab)
+    shutil.copytree(swept, lab.store.root)
     run = lab.store.run(tiny(), 0)
     (run.folder / "manifest.json").unlink()
     return run
@@ -30,7 +44,6 @@ def change(run, old, new):
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.slow
 def test_a_sound_run_passes(done):
     grid, errors = done.measured()
     assert errors is not None
@@ -45,14 +58,12 @@ def test_a_sound_run_passes(done):
         (",smoke,", ",lite,", "preset is lite, not smoke"),
     ],
 )
-@pytest.mark.slow
 def test_a_grid_of_another_run_is_refused(done, old, new, named):
     change(done, old, new)
     with pytest.raises(RunFailed, match=f"{named}; delete its folder, or add --retrain"):
         done.grid()
 
 
-@pytest.mark.slow
 def test_a_grid_of_another_specification_or_seed_is_refused(done, lab, tiny):
     other = lab.store.run(tiny("linear", "softmax", "train.steps=61"), 0)
     other.folder.mkdir(parents=True)
@@ -66,7 +77,6 @@ def test_a_grid_of_another_specification_or_seed_is_refused(done, lab, tiny):
         next_seed.grid()
 
 
-@pytest.mark.slow
 def test_missing_and_repeated_rows_are_refused(done):
     path = done.folder / "grid.csv"
     head, *rows = path.read_text().splitlines(keepends=True)
@@ -74,9 +84,12 @@ def test_missing_and_repeated_rows_are_refused(done):
         path.write_text("".join([head, *kept]))
         with pytest.raises(RunFailed, match="cut short or has rows twice"):
             done.grid()
+    for text in ("", "task,attn\n", "no grid at all"):
+        path.write_text(text)
+        with pytest.raises(RunFailed, match=r"grid\.csv cannot be read"):
+            done.grid()
 
 
-@pytest.mark.slow
 def test_an_edited_headline_digit_is_refused(done):
     grid = done.grid()
     cell = grid.frame["attn"].eq("softmax") & grid.frame["metric"].eq("mse-code")
@@ -87,7 +100,6 @@ def test_an_edited_headline_digit_is_refused(done):
         done.measured()
 
 
-@pytest.mark.slow
 def test_errors_of_other_cells_are_refused(done):
     path, errors = done.folder / "errors.safetensors", done.errors()
     first = next(iter(errors.cells))
@@ -102,7 +114,6 @@ def test_errors_of_other_cells_are_refused(done):
         done.measured()
 
 
-@pytest.mark.slow
 def test_an_altered_specification_is_refused(done):
     path = done.folder / "spec.json"
     path.write_text(path.read_text().replace('"heads": 2', '"heads": 4'))
@@ -113,7 +124,6 @@ def test_an_altered_specification_is_refused(done):
         list(store.runs())
 
 
-@pytest.mark.slow
 def test_odd_folders_are_named_and_passed_over(done, tmp_path):
     parent = done.folder.parent
     for name, data in {"seed-0-old": b"{}", "seed-²": b"{}", "seed-7": b"\xff\xfe", "seed-8": b"{"}.items():
@@ -127,7 +137,6 @@ def test_odd_folders_are_named_and_passed_over(done, tmp_path):
     assert set(store.seeds(done.spec)) == {0, 7, 8, 9}
 
 
-@pytest.mark.slow
 def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
     root, odd = done.folder.parents[4], done.folder.with_name("seed-9") / "spec.json"
     odd.mkdir(parents=True)
@@ -140,9 +149,8 @@ def test_an_odd_run_does_not_end_the_commands_that_read_all(done, run):
 
 
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.slow
-def test_a_folder_in_the_place_of_a_file_is_named(tiny, lab, run, listed):
-    sweeping.sweep(tiny(), 0, lab)
+def test_a_folder_in_the_place_of_a_file_is_named(swept, tiny, lab, run, listed):
+    shutil.copytree(swept, lab.store.root)
     root, done = lab.store.root, lab.store.run(tiny(), 0)
     if not listed:
         (done.folder / "manifest.json").unlink()
@@ -153,7 +161,6 @@ def test_a_folder_in_the_place_of_a_file_is_named(tiny, lab, run, listed):
     assert f"{done.folder / 'history.csv'} cannot be read: Is a directory" in found.why
 
 
-@pytest.mark.slow
 def test_an_odd_sibling_does_not_stop_a_run(done, lab, tiny):
     sibling = done.folder.parents[1] / "smoke-00000000" / "seed-0"
     sibling.mkdir(parents=True)

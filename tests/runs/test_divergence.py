@@ -7,8 +7,9 @@ import pytest
 
 from icl_lab import pipeline as sweeping
 from icl_lab.base.errors import Diverged
+from icl_lab.training import loop
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
 SMALL = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
 SMALL += ["test.axes.length=5,12"]
@@ -26,7 +27,6 @@ def lost(tiny, lab):
     return lab.store.run(spec, 0), sweeping.sweep(spec, 0, lab)
 
 
-@pytest.mark.slow
 def test_every_cell_of_a_diverged_training_is_the_worst(lost):
     run, grid = lost
     own = grid.where(attn="softmax").frame
@@ -40,13 +40,11 @@ def test_every_cell_of_a_diverged_training_is_the_worst(lost):
     assert run.diverged.startswith("the loss is ")
 
 
-@pytest.mark.slow
 def test_a_rate_of_errors_is_one(tiny, lab):
     grid = sweeping.sweep(tiny("every", "softmax", *DIVERGES), 0, lab)
     assert set(grid.where(attn="softmax", metric=["last", "any"]).frame["value"]) == {1.0}
 
 
-@pytest.mark.slow
 def test_it_is_read_and_not_trained_again_unless_forced(lost, lab, monkeypatch):
     run, grid = lost
     monkeypatch.setattr(sweeping, "train", None)
@@ -57,10 +55,7 @@ def test_it_is_read_and_not_trained_again_unless_forced(lost, lab, monkeypatch):
     assert not run.diverged
 
 
-@pytest.mark.slow
 def test_what_was_known_before_it_diverged_is_kept(tiny, lab, monkeypatch):
-    from icl_lab.training import loop
-
     spec = tiny("linear", "softmax", "train.steps=100")
     step = loop.advance
 
@@ -93,7 +88,6 @@ def one_diverges(monkeypatch):
     monkeypatch.setattr(sweeping, "train", trained)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_one_diverged_run_does_not_stop_a_comparison(run, one_diverges, tmp_path):
     code, _, err = compare(run, *options(), "--seeds", "3", "--name", "mine")
@@ -108,46 +102,28 @@ def test_one_diverged_run_does_not_stop_a_comparison(run, one_diverges, tmp_path
     assert {(row["attn"], row["effect"], row["low"], row["p_holm"]) for row in rows} == {("ssa", "inf", "nan", "nan")}
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_nor_where_runs_are_done_at_once(run, tmp_path):
     """Both seeds diverge, in whatever process: the second is done in spite of the first."""
-    words = [
-        "--task",
-        "linear",
-        "--attn",
-        "softmax",
-        "--preset",
-        "smoke",
-        *options(*DIVERGES),
-        "--seeds",
-        "2",
-        "--jobs",
-        "2",
-    ]
-    code, _, err = run("sweep", *words)
-    assert code == 1, err
+    words = ["--task", "linear", "--attn", "softmax", "--preset", "smoke", *options(*DIVERGES)]
+    words += ["--seeds", "2", "--jobs", "2"]
+    _, err = run.failed("sweep", *words)
     assert sum(line.startswith("diverged: linear | softmax") for line in err.splitlines()) == 2
-    code, text, _ = run("list", "runs", "--results", str(tmp_path / "results"))
-    assert code == 0
+    text, _ = run.ok("list", "runs", "--results", str(tmp_path / "results"))
     (line,) = [line for line in text.splitlines() if line.split()[1] == "softmax"]
     assert "seeds 0, 1 diverged" in line
 
 
-@pytest.mark.slow
 def test_an_analysis_leaves_it_out_and_says_so(run, one_diverges, tmp_path):
     asked = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", "--seeds", "2", *options()]
-    code, text, err = run("deviant", *asked, "--prompts", "64", "--name", "mine")
-    assert code == 0, err
+    text, err = run.ok("deviant", *asked, "--prompts", "64", "--name", "mine")
     assert "Left out, because the training diverged: ssa, seed 1." in text
     assert "diverged: linear | ssa | smoke | seed 1" in err
 
 
-@pytest.mark.slow
 def test_a_sweep_of_it_fails_each_time_it_is_asked(run):
     for _ in range(2):
-        code, _, err = run("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *options(*DIVERGES))
-        assert code == 1
+        _, err = run.failed("sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *options(*DIVERGES))
         assert "diverged: linear | ssa | smoke | seed 0 (the loss is" in err
         assert err.splitlines()[-1] == "icl-lab: 1 of 1 trainings diverged, see above; there is no model of them."
 
@@ -170,15 +146,13 @@ class NanWarp(WarpedScore):
 '''
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("own_parts")
 def test_no_number_before_training_names_the_check(run, tmp_path):
     path = tmp_path / "nan_warp.py"
     path.write_text(BROKEN)
     words = ["--import", str(path), "sweep", "--task", "linear", "--attn", "nan-warp", "--preset", "smoke", *options()]
     for seeds in ("1", "2"):
-        code, out, err = run(*words, "--seeds", seeds, "--results", str(tmp_path / "results"))
-        assert code == 1
+        out, err = run.failed(*words, "--seeds", seeds, "--results", str(tmp_path / "results"))
         assert "the loss is nan at step 1, before any weight has moved; icl-lab check-part nan-warp looks" in err
         assert "nan-warp: not learned: in training conditions its answers are no finite numbers; check-part" in err
         assert out.splitlines()[-1].startswith("next: ")
@@ -187,11 +161,9 @@ def test_no_number_before_training_names_the_check(run, tmp_path):
             assert word not in out + err
 
 
-@pytest.mark.slow
 def test_a_training_that_diverges_later_is_not_blamed_on_a_part(run, tmp_path):
     words = ["sweep", "--task", "linear", "--attn", "softmax", "--preset", "smoke", *options(*DIVERGES)]
-    code, out, err = run(*words)
-    assert code == 1
+    out, err = run.failed(*words)
     assert "a lower train.rate, or train.clip=1, may help." in err
     assert "check-part" not in out + err
     assert "more steps" not in out + err

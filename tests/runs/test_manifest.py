@@ -3,13 +3,18 @@
 import json
 import random
 
+import msgspec
 import pytest
+import torch
 
 from icl_lab import pipeline as sweeping
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.files import sha256
 from icl_lab.runs import manifest, reuse, summary
 from icl_lab.runs.manifest import Stamp
+from icl_lab.runs.session import Lab
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
 
 READS = {  # a file -> what reads it
     "grid.csv": lambda run: run.grid(),
@@ -45,12 +50,6 @@ DAMAGES = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A finished run of a second, trained once for all tests here."""
-    import torch
-
-    from icl_lab.runs.session import Lab
-    from icl_lab.runs.spec import resolve
-    from icl_lab.runs.store import Store
-
     small = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
     spec = resolve("linear", "softmax", "smoke", [*small, "test.axes.length=5,12"])
     lab = Lab(Store(tmp_path_factory.mktemp("a") / "results"), torch.device("cpu"), lambda text: None)
@@ -95,11 +94,10 @@ def test_no_damage_is_read(restored, name, how):
         READS[name](run)
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_no_damage_to_the_test_with_another_rule_is_read(restored, how):
+def test_no_damage_to_the_test_with_another_rule_is_read(restored):
     _, run = restored
     path = run.swapped("ssa").place / "grid.csv"
-    path.write_bytes(DAMAGES[how](path.read_bytes()))
+    path.write_bytes(flipped(path.read_bytes()))
     with pytest.raises(RunFailed, match=r"grid\.csv is damaged or edited"):
         run.swapped("ssa").measured()
     run.measured()  # the test with the normalizer of the training is none the worse
@@ -178,8 +176,6 @@ def test_weights_that_are_no_tensors_are_named(restored):
 
 
 def test_a_damaged_run_lends_its_model_to_no_other(restored, tiny):
-    import msgspec
-
     lab, run = restored
     alike = msgspec.structs.replace(run.spec, test=msgspec.structs.replace(run.spec.test, prompts=32))
     weights = run.folder / "model.safetensors"

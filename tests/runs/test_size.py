@@ -49,12 +49,7 @@ def test_parameters_of_other_blocks_are_counted_about(settings):
 def test_operations_of_a_training_are_those_of_its_steps():
     """One layer of width 4 for three steps: of 2 prompts of 1, 2 and 2 numbers, two tokens each."""
     small = ["model.layers=1", "model.width=4", "model.heads=1", "train.steps=3", "train.batch=2"]
-    stairs = [
-        "train.curriculum.start=1",
-        "train.curriculum.stop=2",
-        "train.curriculum.rise=1",
-        "train.curriculum.run=0.33",
-    ]
+    stairs = [f"train.curriculum.{each}" for each in ("start=1", "stop=2", "rise=1", "run=0.33")]
     spec = resolve("linear", "softmax", "smoke", [*small, *stairs])
     p = estimate.parameters(spec, tasks.build("linear"))
     passes = [2 * p * t + 4 * 4 * t * t for t in (2, 4, 4)]
@@ -101,7 +96,6 @@ CELL = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("task", "attn", "length"),

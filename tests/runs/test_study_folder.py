@@ -222,7 +222,6 @@ for _ in range(60):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_two_writers_leave_the_files_of_one(tmp_path):
     """Wherever somebody looks in the meantime, a folder that is there is whole and of one of the two."""

@@ -69,16 +69,13 @@ def bits(folder):
 def test_the_command_prints_a_table_and_names_the_damage(restored, run, tmp_path):  # noqa: F811
     lab, made = restored
     root = lab.store.root
-    code, text, _ = run("verify", str(root))
-    assert code == 0
+    text, _ = run.ok("verify", str(root))
     assert text.splitlines()[1].split() == ["run", "1", "0", "0", "0"]
     (made.folder / "grid.csv").write_text("no")
-    code, text, err = run("verify", str(root))
-    assert code == 1
+    text, err = run.failed("verify", str(root))
     assert f"damaged: {made.folder / 'grid.csv'} is damaged or edited" in text
     assert err == "icl-lab: 1 is damaged, see above; delete it and repeat what made it\n"
-    code, _, err = run("verify", str(tmp_path / "nothing"))
-    assert code == 2
+    _, err = run.refused("verify", str(tmp_path / "nothing"))
     assert f"there is no folder '{tmp_path / 'nothing'}'" in err
     code, _, err = run("verify", str(tmp_path))
     assert (code, err) == (2, f"icl-lab: {tmp_path} holds no run, no study and no evidence.\n")
@@ -103,14 +100,12 @@ def test_a_damaged_run_is_deleted_and_made_again(restored, run, name):  # noqa: 
 def test_a_damaged_comparison_is_found(run, tmp_path):
     small = "train.steps=20 train.batch=8 model.width=16 model.heads=2 test.prompts=64 test.axes.length=5,12"
     asked = ["--task", "linear", "--attn", "softmax,ssa", "--preset", "smoke", "--name", "mine", "--set", small]
-    code, _, err = run("compare", *asked)
-    assert code == 0, err
+    _, err = run.ok("compare", *asked)
     root = tmp_path / "results"
     table = root / "mine" / "comparison.csv"
     whole = table.read_text()
     table.write_text(whole.replace("ssa", "ssb", 1))
-    code, text, _ = run("verify", str(root))
-    assert code == 1
+    text, _ = run.failed("verify", str(root))
     assert "comparison.csv is damaged or edited" in text
     table.unlink()
     assert run("compare", *asked, "--retrain")[0] == 0

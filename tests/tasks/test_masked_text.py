@@ -11,6 +11,7 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
+from tests.texts.test_corpus import tokenizer
 
 MASK = 256
 
@@ -144,8 +145,6 @@ def test_shares_out_of_bounds_are_refused(options, complaint):
 
 @pytest.mark.parametrize("name", ["[MASK]", "<mask>", ""])
 def test_the_mask_of_a_tokenizer(tmp_path, monkeypatch, run, name):
-    from tests.texts.test_corpus import tokenizer
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("ab ba " * 20_000)
     tokenizer(tmp_path / "words.json", ["ab", "ba", "a", "b", *[name][: bool(name)]])
@@ -164,8 +163,6 @@ def test_the_mask_of_a_tokenizer(tmp_path, monkeypatch, run, name):
 
 
 def test_the_mask_is_no_word_that_is_drawn(tmp_path, monkeypatch):
-    from tests.texts.test_corpus import tokenizer
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("ab ba " * 800)
     tokenizer(tmp_path / "words.json", ["ab", "[MASK]", "ba", "a", "b"])
@@ -180,12 +177,10 @@ def test_a_masked_model_is_trained_and_not_exported(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["--set", "train.steps=3", "--set", "model.width=8", "--set", "test.axes.length=16"]
     small += ["--set", "train.curriculum.start=16", "--set", "train.curriculum.stop=16", "--set", "model.mask=causal"]
-    code, out, err = run("sweep", "--task", "masked-text", "--attn", "softmax", "--preset", "smoke", *small)
-    assert code == 0, err
+    out, err = run.ok("sweep", "--task", "masked-text", "--attn", "softmax", "--preset", "smoke", *small)
     assert "reference:neighbours" in out
     (path,) = (tmp_path / "results").rglob("env.json")
     assert list(json.loads(path.read_text())["reads"]) == ["pydoc_data.topics"]
     name = f"masked-text/softmax/{path.parents[1].name}"
-    code, _, err = run("export-hf", name, "--to", str(tmp_path / "made"), "--results", str(tmp_path / "results"))
-    assert code == 2
+    _, err = run.refused("export-hf", name, "--to", str(tmp_path / "made"), "--results", str(tmp_path / "results"))
     assert "masked-text fills in masked tokens" in err

@@ -1,6 +1,7 @@
 """Nothing outside ``icl_lab/tasks`` knows a task, or an axis of one, by its name."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def modules():
     return sorted(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "tasks")
 
 
+@functools.cache
 def known():
     """The names of tasks, and of their axes; ``length`` is every task's."""
     axes = {axis for name in tasks.names() for axis in tasks.build(name).axes["full"]} - {"length"}

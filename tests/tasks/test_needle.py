@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue, LabError
 from icl_lab.base.rng import stream
+from icl_lab.pipeline import sweep
 from icl_lab.runs.spec import resolve
 
 HARD = "needle:distractors=bindings"
@@ -160,8 +161,6 @@ def test_own_usual_training_and_the_user_above_it():
 
 @pytest.mark.slow
 def test_a_sweep_over_length_and_depth(lab):
-    from icl_lab.pipeline import sweep
-
     small = [
         "train.steps=20",
         "train.batch=4",
@@ -202,8 +201,6 @@ def test_vectors_ask_for_the_value_beside_their_key():
 
 
 def test_vectors_are_swept_as_any_task(lab):
-    from icl_lab.pipeline import sweep
-
     small = ["train.steps=20", "train.batch=4", "model.width=16", "model.heads=2", "test.prompts=64"]
     grid = sweep(resolve("needle-vectors:dim=2", "ssmax", "smoke", small), 0, lab)
     assert grid.at(attn="reference:nearest-key", metric="error", depth=10, length=32) == 0

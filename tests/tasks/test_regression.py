@@ -11,6 +11,7 @@ from icl_lab import tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.tasks import estimators
+from tests.cases import few
 
 GARG = "regression:dim=20"
 RAVENTOS = "regression:dim=8,noise=0.5,tasks=16"
@@ -89,7 +90,6 @@ def test_least_squares_is_exact_after_dim_examples():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_averaging_falls_as_one_over_n():
     """w_hat = mean of y x has an error of (d + 1) / n times that of answering 0."""
     errors = curve(GARG, "averaging", prompts=3000)
@@ -171,14 +171,14 @@ def bayes(task):
 
 
 SETTINGS = [
-    *("dim=4,noise=1", "dim=4,noise=0.3,layout=separate", "dim=4,function=quadratic,noise=1"),
-    *(f"dim=4,tasks=16,noise=2,law={law}" for law in ("normal", "student", "laplace")),
+    *("dim=4,noise=0.3,layout=separate", "dim=4,function=quadratic,noise=1", "dim=4,tasks=16,noise=2,law=student"),
+    *("dim=4,noise=1", "dim=4,tasks=16,noise=2", "dim=4,tasks=16,noise=2,law=laplace"),
     "dim=4,tasks=16,sparse=2,noise=1,law=laplace",
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", few(3, SETTINGS))
 def test_no_predictor_beats_a_bayes_answer(setting):
     """Nor does one that takes noise for twice, or half, or another law of it: wherever a reference is Bayes."""
     task = tasks.build(f"regression:{setting},shift=all")

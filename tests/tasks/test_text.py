@@ -11,6 +11,7 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
+from tests.texts.test_corpus import tokenizer
 
 SMALL = ["--preset", "smoke", "--threads", "1", "--set", "train.steps=3", "--set", "train.batch=2"]
 SMALL += ["--set", "model.width=8", "--set", "test.prompts=4", "--set", "train.curriculum.start=16"]
@@ -75,8 +76,7 @@ def test_a_file_of_ones_own_is_named_by_its_hash(book):
 
 @pytest.mark.slow
 def test_a_file_is_swept_and_its_run_says_what_was_read(book, run, tmp_path):
-    code, out, err = run("sweep", "--task", "text:file=book.txt", "--attn", "softmax", *SMALL)
-    assert code == 0, err
+    out, err = run.ok("sweep", "--task", "text:file=book.txt", "--attn", "softmax", *SMALL)
     assert "reference:5-gram" in out
     (path,) = (tmp_path / "results").glob("runs/text-file=book.txt,sha=*/softmax/*/seed-0/env.json")
     assert json.loads(path.read_text())["reads"] == {"book.txt": tasks.build("text:file=book.txt").corpus.sha}
@@ -84,8 +84,7 @@ def test_a_file_is_swept_and_its_run_says_what_was_read(book, run, tmp_path):
 
 @pytest.mark.slow
 def test_a_text_in_another_folder_is_a_folder_of_runs(book, run, tmp_path):
-    code, _, err = run("sweep", "--task", f"text:file={book}", "--attn", "softmax", *SMALL)
-    assert code == 0, err
+    _, err = run.ok("sweep", "--task", f"text:file={book}", "--attn", "softmax", *SMALL)
     assert len(list((tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))) == 1
     code, out, _ = run("list", "runs", "--results", str(tmp_path / "results"))
     assert (code, "seed 0 finished" in out) == (0, True)
@@ -118,8 +117,7 @@ def test_what_cannot_be_read_is_said_before_training(book, run, task, complaint,
     if "tokenizer=" in task:
         pytest.importorskip("tokenizers", reason="pip install 'icl_lab[hf]'")
     book.write_text(("x" * 99 + "\n") * 90)
-    code, _, err = run("sweep", "--task", task, "--attn", "softmax", *SMALL, "--set", "test.axes.length=16,300")
-    assert code == 2
+    _, err = run.refused("sweep", "--task", task, "--attn", "softmax", *SMALL, "--set", "test.axes.length=16,300")
     assert complaint in err
     assert len(err.strip().splitlines()) == 1
     assert not list(tmp_path.rglob("spec.json"))
@@ -127,24 +125,19 @@ def test_what_cannot_be_read_is_said_before_training(book, run, task, complaint,
 
 @pytest.mark.slow
 def test_words_of_a_tokenizer_are_trained_on(book, run, tmp_path):
-    from tests.texts.test_corpus import tokenizer
-
     # Parts are cut at any character: the halves of words are words too.
     known = {piece for word in WORDS.split() for at in range(len(word)) for piece in (word[:at], word[at:]) if piece}
     words = tokenizer(tmp_path / "words.json", sorted(known))
     book.write_text(WORDS * 200)
     task = f"text:file=book.txt,tokenizer={words}"
     assert tasks.build(task).vocabulary == len(known)
-    code, out, err = run("sweep", "--task", task, "--attn", "softmax", *SMALL)
-    assert code == 0, err
+    out, err = run.ok("sweep", "--task", task, "--attn", "softmax", *SMALL)
     assert "reference:gzip" in out
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_losses_are_compared_as_losses_and_not_as_rates(run, quick_pictures, tmp_path):
-    code, out, err = run("compare", "--task", "text", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
-    assert code == 0, err
+    out, err = run.ok("compare", "--task", "text", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
     assert "Wilson" not in out
     assert "reference:5-gram" in out
     assert not tasks.build("text").rates

@@ -124,7 +124,6 @@ def taken(ground: Ground, reader: str, path: str, how: str, rng) -> tuple[str, s
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("reader", [*READERS, *PYTHON])
 def test_no_damage_is_taken_for_right(ground, reader):
@@ -138,7 +137,6 @@ def test_no_damage_is_taken_for_right(ground, reader):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "check", "reader", "kind", "by"),
     [

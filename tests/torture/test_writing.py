@@ -15,6 +15,8 @@ from tests.torture.faults import FAULTS, ROUNDS, share
 from tests.torture.ground import FROM_NOTHING, FROM_STORED, Ground, apart, tree
 from tests.torture.process import Answer
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = {**FROM_NOTHING, **FROM_STORED}
 SLOW = ("attention",) if ROUNDS == 1 else ()  # ten seconds and more
 TOGETHER = 2  # faults before a command may end
@@ -57,7 +59,6 @@ def disturbed(ground: Ground, name: str, faults: Sequence[tuple], whole: Undistu
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SLOW])
 def test_a_disturbed_command_done_again_gives_the_same(ground, name):
@@ -84,7 +85,6 @@ def refuses(resume, folder, *given):
     return resume(folder, *given)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("planted", "found"), [(forgets, "changed: "), (refuses, "nothing, exit code 1")])
 def test_a_run_that_goes_on_wrongly_is_found(ground, monkeypatch, planted, found):
     whole, resume = undisturbed(ground, "train"), checkpoints.resume
@@ -93,7 +93,6 @@ def test_a_run_that_goes_on_wrongly_is_found(ground, monkeypatch, planted, found
     assert any(found in each for each in disturbed(ground, "train", faults, whole))
 
 
-@pytest.mark.slow
 def test_a_rest_and_another_byte_are_found(ground):
     _, whole = undisturbed(ground, "theory")
     place = ground.begun("theory")

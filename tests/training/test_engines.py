@@ -112,7 +112,6 @@ def furthest(losses, others):
     return max(abs(a - b) / abs(b) for a, b in zip(losses, others, strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("attn", RULES)
 def test_a_thousand_steps_follow_the_plain_definition(attn):

@@ -242,7 +242,6 @@ def test_scaling_and_factors_out_of_range_are_refused():
             resolve("linear", "softmax", "nano", [setting])
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_activations_move_alike_at_every_width_under_mup_alone():

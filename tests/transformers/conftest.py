@@ -6,16 +6,12 @@ import torch
 pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
 
 VOCABULARY = 40
-SIZE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
+SIZE = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZE |= {"intermediate_size": 48, "max_position_embeddings": 64}
 FEW = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GROUPED = {"num_key_value_heads": 2}
+WINDOWS = {"head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 3}
+WINDOWS |= {"layer_types": ["sliding_attention", "full_attention"]}
 KINDS = {
     "gpt2": ("GPT2", "GPT2LMHeadModel", {**SIZE, **FEW}),
     "llama": ("Llama", "LlamaForCausalLM", {**SIZE, **FEW, **GROUPED}),
@@ -23,23 +19,10 @@ KINDS = {
     "olmo2": ("Olmo2", "Olmo2ForCausalLM", {**SIZE, **FEW, **GROUPED}),
     "mistral": ("Mistral", "MistralForCausalLM", {**SIZE, **FEW, **GROUPED, "sliding_window": 4}),
     "granite": ("Granite", "GraniteForCausalLM", {**SIZE, **FEW, **GROUPED, "attention_multiplier": 0.8}),
-    "gemma3": (
-        "Gemma3Text",
-        "Gemma3ForCausalLM",
-        {
-            **SIZE,
-            **FEW,
-            **GROUPED,
-            "head_dim": 8,
-            "sliding_window": 4,
-            "query_pre_attn_scalar": 3,
-            "layer_types": ["sliding_attention", "full_attention"],
-        },
-    ),
+    "gemma3": ("Gemma3Text", "Gemma3ForCausalLM", {**SIZE, **FEW, **GROUPED, **WINDOWS}),
     "bert": ("Bert", "BertForMaskedLM", {**SIZE, **FEW}),
     "roberta": ("Roberta", "RobertaForMaskedLM", {**SIZE, **FEW}),
 }
-DECODERS = [kind for kind in KINDS if kind not in ("bert", "roberta")]
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Other libraries that get a model with a normalizer: they run it, or are refused; nobody gets softmax unasked."""
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -70,7 +71,6 @@ def test_a_layer_that_a_pass_leaves_out_is_no_fault(tiny_model, ids):
         model(ids)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_installed_model_goes_through_pickle_and_torch_save(tiny_model, ids, tmp_path):
     model = tiny_model("gpt2")
@@ -149,8 +149,6 @@ def test_plain_models_of_the_kind_stay_plain(saved, tiny_model, ids, tmp_path):
 
 
 def test_a_folder_from_before_there_was_remote_code_is_read(saved, ids):
-    import json
-
     model, folder = saved
     config = folder / "config.json"
     told = json.loads(config.read_text())
@@ -219,7 +217,6 @@ def test_an_adapter_does_not_come_onto_another_model_unsaid(adapted, ids):
         load_adapter(plain, folder)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_transformer_lens_is_refused_in_place_of_softmax(saved, ids):
     bridge = pytest.importorskip(
@@ -236,7 +233,6 @@ def test_transformer_lens_is_refused_in_place_of_softmax(saved, ids):
         wrapped(ids)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_lm_eval_asks_a_trusted_folder_as_load_does(saved, tmp_path):
     lm_eval = pytest.importorskip("lm_eval.models.huggingface", reason="pip install lm_eval")

@@ -48,7 +48,6 @@ def test_a_graph_serves_other_batches_and_lengths(logits, rule):
 
 
 @torch.no_grad()
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("rule", representatives(RULES))

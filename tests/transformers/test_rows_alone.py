@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from icl_lab import normalizers
+from icl_lab.normalizers.base import causal
 from icl_lab.transformers import install
+from tests.cases import few
 
 SERVED = [name for name in normalizers.names() if name != "forget"]
 RULES = [*SERVED, "lssa+reweight:p=3", "sima:axis=feature", "sigmoid:bias=visible", "ssa+gated:per=channel"]
@@ -27,7 +29,7 @@ def logits():
     return of
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", few(1, ["llama", "gpt2"]))
 @pytest.mark.slow
 def test_a_padded_text_gets_what_it_gets_alone(tiny_model, ids, padded, stirred, logits, kind):
     model = tiny_model(kind)
@@ -51,7 +53,7 @@ def test_packed_texts_get_what_each_gets_alone(tiny_model, ids, stirred, logits)
         assert alike(got[4:], logits(model, input_ids=ids[:1, 4:])[0]), rule
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("kind", few(1, ["bert", "roberta"]))
 @pytest.mark.slow
 def test_padding_behind_a_text_changes_nothing(tiny_model, ids, stirred, logits, kind):
     model, mask = tiny_model(kind), torch.ones_like(ids)
@@ -79,8 +81,6 @@ def test_n_is_the_window_and_not_the_text(tiny_model, ids):
 
 
 def test_the_same_rule_in_our_own_attention_gives_the_weights(tiny_model, ids, stirred):
-    from icl_lab.normalizers.base import causal
-
     model, caught = tiny_model("gpt2", num_hidden_layers=1), {}
     install(model, "ssa")
     stirred(model)

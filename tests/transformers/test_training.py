@@ -74,7 +74,6 @@ def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
     assert all((p - 3).abs().max() > 1e-3 for p in learned)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
@@ -98,7 +97,6 @@ def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind, rule
         torch.testing.assert_close(slopes[1][name], slope, atol=1e-4, rtol=1e-3, msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.exhaustive
 def test_compiled_steps_with_a_cache_of_fixed_size_give_the_same(tiny_model, padded, stirred):

@@ -8,9 +8,11 @@ import torch
 
 from icl_lab.pipeline import load_or_train
 from tests.analyses.attention.shown import run_of
+from tests.cases import few
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1100, "light")])
 def test_page_opens_from_disk_and_fits(visit, pair, width, scheme):
     tab = visit(pair[1], color_scheme=scheme)
@@ -31,8 +33,7 @@ def test_page_opens_from_disk_and_fits(visit, pair, width, scheme):
     assert (shade < 300) == (scheme == "dark")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["ssa", "raw"])
+@pytest.mark.parametrize("rule", few(1, ["raw", "ssa"]))
 def test_numbers_of_the_page_are_those_of_the_layer(visit, laboratory, rule, tmp_path, look, write):
     found = look(rule, text="1,-2,3,70,5,-6")
     tab = visit(write(found, tmp_path / "page.html"))
@@ -57,7 +58,6 @@ def test_numbers_of_the_page_are_those_of_the_layer(visit, laboratory, rule, tmp
             np.testing.assert_allclose(made, true, atol=1e-5 * abs(true).max())
 
 
-@pytest.mark.slow
 def test_figure_2_is_labelled_as_in_the_paper(visit, pair):
     tab = visit(pair[1])
     assert "The prompt reads 1 True −2 False 3 False 70." in tab.inner_text("body")
@@ -76,7 +76,6 @@ def test_figure_2_is_labelled_as_in_the_paper(visit, pair):
     assert [row.split("\t")[1] for row in truth] == ["True", "False", "False", "False"]
 
 
-@pytest.mark.slow
 def test_slider_goes_through_the_means(visit, pair, point, state):
     found, path = pair
     tab = visit(path)
@@ -109,7 +108,6 @@ def test_slider_goes_through_the_means(visit, pair, point, state):
     assert ends == pytest.approx([max(greatest)] * 3, rel=1e-3)  # colours do not change their meaning on the way
 
 
-@pytest.mark.slow
 def test_numbers_are_weights_scores_or_weights_times_n(visit, pair):
     found, path = pair
     tab = visit(path)
@@ -134,7 +132,6 @@ def test_numbers_are_weights_scores_or_weights_times_n(visit, pair):
     assert float(row[6]) + float(row[7]) == pytest.approx(1, abs=1e-3)  # on inputs, and on labels
 
 
-@pytest.mark.slow
 def test_points_stand_at_the_values_of_the_keys(visit, pair):
     found, path = pair
     tab = visit(path)
@@ -148,7 +145,6 @@ def test_points_stand_at_the_values_of_the_keys(visit, pair):
     assert len(tab.evaluate("points()")) == 2 * 28
 
 
-@pytest.mark.slow
 def test_window_of_the_last_queries(visit, tmp_path, look, write, point):
     found = look("ssa", last=3, heads="1")
     tab = visit(write(found, tmp_path / "prompt.html"))
@@ -162,7 +158,6 @@ def test_window_of_the_last_queries(visit, tmp_path, look, write, point):
     )
 
 
-@pytest.mark.slow
 def test_bars_of_one_standard_deviation_end_at_0(visit, pair):
     tab = visit(pair[1], "#axis=length&step=0")
     tab.evaluate("for (const run of [0, 1]) numbers(frame(), run, 'spread').fill(0.2)")
@@ -182,7 +177,6 @@ def test_bars_of_one_standard_deviation_end_at_0(visit, pair):
     assert "cut at 0" in tab.inner_text("#band")
 
 
-@pytest.mark.slow
 def test_answers_are_said_to_be_of_the_prompt_itself(visit, pair):
     tab = visit(pair[1])
     assert tab.inner_text("#whose") == "Prediction and truth of this prompt"
@@ -193,16 +187,14 @@ def test_answers_are_said_to_be_of_the_prompt_itself(visit, pair):
     assert tab.locator("#answers tbody tr").count() == 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "beside"), [(420, 1), (1280, 3)])
+@pytest.mark.parametrize(("width", "beside"), [(1280, 3), pytest.param(420, 1, marks=pytest.mark.exhaustive)])
 def test_short_prompts_have_their_maps_side_by_side(visit, pair, width, beside):
     tab = visit(pair[1], viewport={"width": width, "height": 900})
     lefts = tab.evaluate("[...document.querySelectorAll('#maps canvas')].map(map => map.getBoundingClientRect().left)")
     assert len(set(lefts)) == beside
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [420, 1280])
+@pytest.mark.parametrize("width", few(1, [420, 1280]))
 def test_maps_of_long_prompts_are_shown_whole(visit, long, width):
     tab = visit(long[1], viewport={"width": width, "height": 900})
     for box in tab.evaluate(

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_hidden_zero_and_signed_cells_look_different(visit, tmp_path, sharpen, look, write):
     sharpen()
     found = look("sparsemax", "softmax", text="5,-9,30,-70,40")
@@ -38,7 +39,6 @@ def colours(tab, run, rows):
     return np.array(taken[1:]).reshape(rows, taken[0], 4)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_long_prompts_are_coloured_by_row(visit, long, pair):
     found, path = long
@@ -58,7 +58,6 @@ def test_long_prompts_are_coloured_by_row(visit, long, pair):
     assert not short.is_checked("#log")
 
 
-@pytest.mark.slow
 def test_differences_per_row_are_shares_of_the_greatest_weight(visit, long):
     found, path = long
     tab = visit(path)
@@ -71,7 +70,6 @@ def test_differences_per_row_are_shares_of_the_greatest_weight(visit, long):
     assert tab.evaluate(words)[-1] == "difference of attention weight ÷ greatest of its row"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_chosen_scales_are_kept_whatever_the_length(visit, long, state):
     tab = visit(long[1])

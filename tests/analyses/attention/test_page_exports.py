@@ -11,10 +11,11 @@ from icl_lab.analyses.attention import page
 from icl_lab.api.show import Page
 from icl_lab.tasks.base import Mark
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "</script><script>prompt.hurt = 1</script><img src=x onerror='prompt.hurt = 2'>"
 
 
-@pytest.mark.slow
 def test_exports_hold_what_is_shown(visit, pair, tmp_path):
     found, path = pair
     tab = visit(path, "#layer=1&head=0&query=6&key=2")
@@ -39,7 +40,6 @@ def test_exports_hold_what_is_shown(visit, pair, tmp_path):
         assert row["key_token"] == found.frames[0].marks[key].label
 
 
-@pytest.mark.slow
 def test_tables_say_what_the_maps_show(visit, pair):
     found, path = pair
     tab = visit(path)
@@ -54,7 +54,6 @@ def test_tables_say_what_the_maps_show(visit, pair):
     assert tab.locator("#tables caption").first.inner_text() == "softmax, layer 1, head 1: weights"
 
 
-@pytest.mark.slow
 def test_tables_are_there_without_a_script(visit, pair):
     found, path = pair
     tab = visit(path, java_script_enabled=False)
@@ -68,7 +67,6 @@ def test_tables_are_there_without_a_script(visit, pair):
     assert float(last[2]) == pytest.approx(found.frames[0].maps[1].weights[1, 1, 6, 0].item(), rel=0.05)
 
 
-@pytest.mark.slow
 def test_printed_page_is_white_without_controls(visit, pair):
     tab = visit(pair[1], color_scheme="dark")
     tab.evaluate("window.onbeforeprint()")
@@ -80,7 +78,6 @@ def test_printed_page_is_white_without_controls(visit, pair):
     assert tab.evaluate("css('--paper')") != "#fff"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     found = look("ssa")
@@ -104,7 +101,6 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     assert not names & {"script", "img", "image"}
 
 
-@pytest.mark.slow
 def test_notebook_frame_works(visit, pair, tmp_path):
     path = tmp_path / "notebook.html"
     path.write_text(f"<!doctype html><p>a cell</p>{Page(pair[1])._repr_html_()}")
@@ -114,7 +110,6 @@ def test_notebook_frame_works(visit, pair, tmp_path):
     assert frame.locator("#chosen").inner_text() == "Layer 1, head 0"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.exhaustive
 def test_exported_pictures_are_white(visit, pair, tmp_path, scheme):

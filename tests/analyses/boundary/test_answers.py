@@ -23,11 +23,17 @@ def found_of(trained, rows):
     return Findings(grids, trained.spec)
 
 
-@pytest.mark.slow
-def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
+@pytest.fixture
+def bounded(untrained):
+    """A model, what is found of its answers, and its own numbers."""
     trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
     found = found_of(trained, bounds.answer_bounds(trained))
-    known = bounds.kept(found)["softmax"][0]
+    return trained, found, bounds.kept(found)["softmax"][0]
+
+
+@pytest.mark.slow
+def test_rows_of_a_model_are_its_bound_and_what_it_reaches(bounded):
+    trained, found, known = bounded
     bound = float(trained.model.answer_bound()[1])
     labels = {"labels", "largest-label", "label-rms", "labels-beyond"}
     assert set(known) == {"bound", "largest", "error", "floor", "rescaled"} | labels
@@ -37,6 +43,12 @@ def test_rows_of_a_model_are_its_bound_and_what_it_reaches(untrained):
     assert all(known["largest"][spread] <= bound * 1.00001 for spread in bounds.SPREADS)
     assert all(known["floor"][spread] <= known["error"][spread] for spread in bounds.SPREADS)
     assert trained.model.rescaling is None  # as it was
+    asked, c = Boundary(), known["bound"][1.0]
+    assert asked.value(found, "softmax", {}, "answer-bound", 0) == pytest.approx(math.log(c))
+    assert asked.value(found, "softmax", {}, "reached", 0) == pytest.approx(max(known["largest"].values()) / c)
+    assert asked.scale_of(trained.task, "answer-bound") == "log-ratio"
+    with pytest.raises(KeyError, match="is not kept"):
+        asked.value(Findings({}, trained.spec), "softmax", {}, "answer-bound", 0)
 
 
 def test_labels_of_a_training_are_drawn_again_from_its_seed():
@@ -74,23 +86,8 @@ def test_claims_hold_c_against_the_labels_and_against_numbers(untrained):
 
 
 @pytest.mark.slow
-def test_claims_read_log_c_and_the_share_reached(untrained):
-    trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
-    found, asked = found_of(trained, bounds.answer_bounds(trained)), Boundary()
-    known = bounds.kept(found)["softmax"][0]
-    c = known["bound"][1.0]
-    assert asked.value(found, "softmax", {}, "answer-bound", 0) == pytest.approx(math.log(c))
-    assert asked.value(found, "softmax", {}, "reached", 0) == pytest.approx(max(known["largest"].values()) / c)
-    assert asked.scale_of(trained.task, "answer-bound") == "log-ratio"
-    with pytest.raises(KeyError, match="is not kept"):
-        asked.value(Findings({}, trained.spec), "softmax", {}, "answer-bound", 0)
-
-
-@pytest.mark.slow
-def test_the_table_says_how_much_of_the_error_is_floor(untrained):
-    trained = untrained(resolve("linear", "softmax", "smoke", SMALL))
-    found = found_of(trained, bounds.answer_bounds(trained))
-    known = bounds.kept(found)["softmax"][0]
+def test_the_table_says_how_much_of_the_error_is_floor(bounded):
+    trained, found, known = bounded
     line = next(line for line in report.answer_table(found) if line.startswith("| `softmax` | 0"))
     assert f"{known['floor'][10.0] / known['error'][10.0]:.0%}" in line
     assert f"| {known['bound'][10.0]:.2f} |" in line

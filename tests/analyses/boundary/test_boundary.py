@@ -26,8 +26,9 @@ def thin(monkeypatch):
 
 
 @pytest.mark.slow
-def test_bounds_of_finished_runs(finished, lab, thin):
+def test_bounds_of_finished_runs_are_found_written_and_read(finished, lab, thin, tmp_path):
     groups = {"softmax": [finished(seed=seed) for seed in (0, 1)], "average": [finished("average")]}
+    specs = {name: runs[0].spec for name, runs in groups.items()}
     asked = Boundary(**SMALL)
     found = runner.ask(asked, groups, lab)
     assert found.rules == ["softmax", "average"]
@@ -50,23 +51,11 @@ def test_bounds_of_finished_runs(finished, lab, thin):
     assert "### The clip sweep: errors that B predicts" in text
     row = next(line for line in text.splitlines() if line.startswith("| reference:clip"))
     assert row.count("| 4.19 ") == 4
-
-
-@pytest.mark.slow
-def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_path):
-    asked, runs = Boundary(**SMALL), [finished(seed=seed) for seed in (0, 1)]
-    found = runner.ask(asked, {"softmax": runs}, lab)
     for name, text in asked.files(found).items():
         (tmp_path / name).write_text(text)
-    assert {path.name for path in tmp_path.glob("*.csv")} == {
-        "answers.csv",
-        "boundary.csv",
-        "curves.csv",
-        "measured.csv",
-    }
-    stored = asked.read(tmp_path)
-    again = asked.again(tmp_path, {"softmax": runs[0].spec})
-    assert [sweep.seed for sweep, _, _ in again.sweeps] == [0, 1]
+    assert {path.stem for path in tmp_path.glob("*.csv")} == {"answers", "boundary", "curves", "measured"}
+    stored, again = asked.read(tmp_path), asked.again(tmp_path, specs)
+    assert [sweep.seed for sweep, _, _ in again.sweeps] == [0, 1, 0]
     assert asked.table(again) == asked.table(found)
     assert asked.finding(again) == asked.finding(found)
     assert asked.seeds(stored) == [0, 1]
@@ -77,10 +66,9 @@ def test_written_grids_give_the_same_tables_and_claims(finished, lab, thin, tmp_
     assert next(iter(figures)) == "boundary"
     assert figures["boundary"].get_suptitle() == "a title"
     (tmp_path / "curves.csv").unlink()  # as in folders from before they were kept
-    assert asked.again(tmp_path, {"softmax": runs[0].spec}) is None
+    assert asked.again(tmp_path, specs) is None
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_sweep_tests_the_model_that_was_asked(finished, lab, thin):
     """Of answers that are known from earlier the test is known from then, or not: the run's may be another model's."""
@@ -158,14 +146,9 @@ def test_reach_widens_with_the_training_distribution(tiny, lab):
         ({"contexts": 8}, "at least 16 contexts, got 8"),
         ({"contexts": 10**9}, "contexts must be at most 4,096, got 1,000,000,000"),
         ({"reach": 5.0}, "at least 6 times the spread of training y, 8.49, got 5"),
-        ({"reach": math.inf}, "must be finite"),
         ({"reach": math.nan}, "must be finite"),
-        ({"slopes": (math.nan,)}, "slopes must be finite"),
         ({"slopes": (0.0,)}, "a slope must not be 0"),
-        ({"slopes": ()}, "slopes must be at least one number"),
-        ({"scales": (-1.0,)}, "scales of the inputs must be > 0"),
         ({"slopes": (1e-30,)}, "must be at most 1e[+]15, got 1e[+]33"),
-        ({"slopes": (1e30,)}, "must be at most 1e[+]15, got 1e[+]30"),
         ({"reach": 1e30}, "must be at most 1e[+]15, got 1e[+]30"),
     ],
 )

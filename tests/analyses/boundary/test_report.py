@@ -13,12 +13,7 @@ def claims(found):
 def test_bounds_over_seeds_have_students_interval(planted):
     # 10 +- t(2) sd / sqrt 3 = 4.303 / 1.732
     assert claims(planted([9.0, 10.0, 11.0])) == ["plateau 3", "5", "10 [7.52, 12.5]", "7"]
-    assert claims(planted([9.0, math.nan, 11.0])) == [
-        "plateau 2, none in range 1",
-        "5",
-        "10 (2 of 3 seeds)",
-        "7",
-    ]
+    assert claims(planted([9.0, math.nan, 11.0])) == ["plateau 2, none in range 1", "5", "10 (2 of 3 seeds)", "7"]
     assert claims(planted([math.nan] * 2))[:3] == ["none in range 2", "5", "> 40"]
     assert claims(planted([10.0]))[2] == "10"
 

@@ -13,7 +13,6 @@ TESTS = ("tests/normalizers/test_contract.py", "tests/analyses/attention/live/te
 ROOT = Path(__file__).parents[4]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_dropped_in_normalizer_keeps_the_contract(tmp_path):
     name, text = re.search(

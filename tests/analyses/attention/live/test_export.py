@@ -100,7 +100,6 @@ def test_layers_share_a_graph_unless_their_constants_differ():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_stored_model_is_as_torch_has_it(compute, true):
     """A trained model of the repository, with its own normalizer and with another."""
     root = Path(__file__).parents[4] / "results"

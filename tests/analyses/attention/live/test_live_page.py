@@ -357,6 +357,7 @@ def test_the_words_below_each_head_follow_the_prompt(numbers, pair, model):
     assert tab.locator("#grid small").all_inner_texts() == stored
 
 
+@pytest.mark.exhaustive
 def test_a_learned_normalizer_is_kept_or_started_anew(visit, look, write, laboratory, tmp_path, sharp):
     found = look("ssa:n=2.5,b=0.7", means=0, offer="ssa")
     tab = visit(write(found, tmp_path / "page.html"))

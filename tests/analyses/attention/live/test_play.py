@@ -16,6 +16,7 @@ from icl_lab.analyses.attention.live import payload
 from icl_lab.analyses.attention.maps import Reading
 from icl_lab.analyses.attention.prompt import Asked, Window
 from icl_lab.base.errors import UnknownName
+from icl_lab.normalizers.softmax import Softmax
 from icl_lab.pipeline import load_or_train
 from icl_lab.tasks import wording
 from icl_lab.tasks.base import plain
@@ -61,8 +62,6 @@ def test_an_unknown_name_is_refused_before_training(see):
 
 @pytest.mark.slow
 def test_a_normalizer_without_graph_shows_stored_maps(see, monkeypatch):
-    from icl_lab.normalizers.softmax import Softmax
-
     def peeking(self, q, k, visible):
         return softmax_weights(self, q, k if q.max() > 1 else -k, visible)
 
@@ -128,6 +127,8 @@ def laid(name):
 @pytest.mark.slow
 def test_answers_are_written_as_the_task_writes_them(name):
     task, prompt, found = laid(name)
+    assert found["editable"] == (task.width == 1 and not task.vocabulary)  # typed where tokens are numbers
+    assert len(found["tokens"]) == prompt.tokens.numel()
     kind, words = found["said"]["kind"], found["said"]["words"]
     t, rng = found["asked"][-1], torch.Generator().manual_seed(0)
     for _ in range(5):
@@ -142,14 +143,6 @@ def test_answers_are_written_as_the_task_writes_them(name):
         elif task.outputs == 1:
             assert true.startswith(plain(values[0]))
     assert {len(each) for each in found["references"].values()} <= {len(found["asked"])}
-
-
-@pytest.mark.parametrize("name", [name for name in tasks.names() if name != "text"])
-def test_numbers_are_typed_where_tokens_are_numbers(name):
-    task, prompt, found = laid(name)
-    alone = task.width == 1 and not task.vocabulary
-    assert found["editable"] == alone
-    assert len(found["tokens"]) == prompt.tokens.numel()
 
 
 def test_references_answer_as_the_task_says():
