@@ -29,7 +29,7 @@ MINUTES = 1440  # a day a recipe and task
     "--minutes",
     default=0.5,
     show_default=True,
-    type=Finite(0, MINUTES, least_open=True),
+    type=Finite(0, MINUTES, min_open=True),
     help="Part quality: the most training of each recipe on each task.",
 )
 @results_option
