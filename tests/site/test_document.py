@@ -33,6 +33,7 @@ def folded(html):
         ),
         ("1 < 2: see [words](other.md).", "<p>1 &lt; 2: see <span>words</span>.</p>"),
         ("See [the bound](docs/boundary.md#c).", '<p>See <a href="boundary.html">the bound</a>.</p>'),
+        ("[n](pictures/a.csv)", '<p><a href="pictures/a.csv">n</a></p>'),
         (PICTURES, f'<figure class="card"><a href="a.png">{PICTURES}</a></figure>'),
         ("## Head `x`", "<h2>Head <code>x</code></h2>"),
         ("* one\n  goes on\n* two", "<ul><li>one goes on</li><li>two</li></ul>"),
@@ -51,5 +52,6 @@ def test_a_block_becomes_html(text, html):
 
 
 def test_title_and_pictures_are_found():
-    text = f"# The title\n\n![a](pictures/a.png)\n\n{PICTURES}\n"
-    assert (document.title(text), document.pictures(text)) == ("The title", ["pictures/a.png", "b.png", "a.png"])
+    text = f"# The title\n\n![a](pictures/a.png)\n\n{PICTURES}\n\n[n](pictures/a.svg)\n"
+    found = ["pictures/a.svg", "pictures/a.png", "b.png", "a.png"]
+    assert (document.title(text), document.pictures(text)) == ("The title", found)

@@ -15,6 +15,7 @@ PAGES = {
     "extrapolation.md": "extrapolation.html",
 }  # of docs/ that are pages of the site
 SOURCES = re.compile(r'\bsrc(?:set)?="([^"]+)"')
+DATA = re.compile(r'pictures/[^"]+\.(?:csv|svg)')  # numbers of a picture: a table, or under the pointer
 Env = MutableMapping[str, Any]
 
 
@@ -51,9 +52,11 @@ class SiteRenderer(RendererHTML):
         return '<th scope="col">'
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
-        page, _, place = str(tokens[idx].attrs["href"]).rpartition("/")[2].partition("#")
-        env.setdefault("closing", []).append("a" if page in PAGES else "span")
-        return Markup('<a href="{}">').format(PAGES[page]) if page in PAGES else "<span>"
+        address = str(tokens[idx].attrs["href"])
+        page = address.rpartition("/")[2].partition("#")[0]
+        to = PAGES.get(page, address if DATA.fullmatch(address) else "")
+        env.setdefault("closing", []).append("a" if to else "span")
+        return Markup('<a href="{}">').format(to) if to else "<span>"
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         return f"</{env['closing'].pop()}>"
@@ -68,8 +71,8 @@ def title(text: str) -> str:
 
 
 def pictures(text: str) -> list[str]:
-    """Return the addresses of the pictures of a page."""
-    return SOURCES.findall(html(text))
+    """Return the addresses of the pictures of a page, those of their numbers first."""
+    return [*DATA.findall(text), *SOURCES.findall(html(text))]
 
 
 def html(text: str) -> Markup:
