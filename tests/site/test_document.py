@@ -52,6 +52,6 @@ def test_a_block_becomes_html(text, html):
 
 
 def test_title_and_pictures_are_found():
-    text = f"# The title\n\n![a](pictures/a.png)\n\n{PICTURES}\n\n[n](pictures/a.svg)\n"
-    found = ["pictures/a.svg", "pictures/a.png", "b.png", "a.png"]
+    text = f"# The title\n\n![a](pictures/a.png)\n\n{PICTURES}\n\n[n](pictures/a.svg) and [m](pictures/b.csv)\n"
+    found = ["pictures/a.svg", "pictures/b.csv", "pictures/a.png", "b.png", "a.png"]
     assert (document.title(text), document.pictures(text)) == ("The title", found)

@@ -15,7 +15,7 @@ PAGES = {
     "extrapolation.md": "extrapolation.html",
 }  # of docs/ that are pages of the site
 SOURCES = re.compile(r'\bsrc(?:set)?="([^"]+)"')
-DATA = re.compile(r'pictures/[^"]+\.(?:csv|svg)')  # numbers of a picture: a table, or under the pointer
+DATA = re.compile(r"pictures/[\w-]+\.(?:csv|svg)")  # numbers of a picture: a table, or under the pointer
 Env = MutableMapping[str, Any]
 
 
