@@ -8,7 +8,7 @@ difference.
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
@@ -26,6 +26,7 @@ from icl_lab.claims.ledger import RATES, Finding
 from icl_lab.claims.schema import Claim, Experiment, Variant
 from icl_lab.claims.sides import Sides
 from icl_lab.comparison.verdict import Direction, EffectSize, State
+from icl_lab.runs.run import Run
 
 RULE, BASELINE = "RULE", "softmax"  # their places in the files of the suite
 FOLDER, VERSION = "suite", "version.txt"
@@ -114,12 +115,23 @@ def slowdown(compared: Sequence[Sides], rule: str, baseline: str) -> float:
 def _seconds(sides: Sides, attn: str) -> dict[tuple[str, int], list[float]]:
     """Seconds of the stored trainings of a normalizer, by class of machine and threads."""
     found = dict[tuple[str, int], list[float]]()
-    for of in (name for name, spec in sides.specs.items() if spec.attn == attn):
-        for run in (sides.trained(of, seed) for seed in sides.seeds(of)):
-            env = run.env() if run.recorded else {}
-            if "machine" in env and (seconds := cost.seconds_of(run, run.spec)) is not None:
-                found.setdefault((env["machine"], env.get("threads", 0)), []).append(seconds)
+    for run in _trainings(sides, attn):
+        env = run.env() if run.recorded else {}
+        if "machine" in env and (seconds := cost.seconds_of(run, run.spec)) is not None:
+            found.setdefault((env["machine"], env.get("threads", 0)), []).append(seconds)
     return found
+
+
+def bound(compared: Sequence[Sides], attn: str) -> float:
+    """Return C, the bound on answers of numbers: the median over stored trainings, at their end; NaN where unknown."""
+    runs = (run for sides in compared if sides.task.log_scale for run in _trainings(sides, attn))
+    last = [rows[-1]["bound"] for run in runs if (rows := run.history()) and "bound" in rows[-1]]
+    return median(last) if last else math.nan
+
+
+def _trainings(sides: Sides, attn: str) -> Iterator[Run]:
+    named = (name for name, spec in sides.specs.items() if spec.attn == attn)
+    return (sides.trained(name, seed) for name in named for seed in sides.seeds(name))
 
 
 def verdict(found: Finding) -> str:
@@ -149,6 +161,7 @@ class Card:
     answers: Mapping[str, Answers]  # by baseline
     slowdown: Mapping[str, float]  # by baseline
     facts: Mapping[str, bool]  # of its weights
+    inside: Mapping[str, Sequence[float]]  # by normalizer: its largest weight of 16 and of 256 random keys, and C
     nearest: tuple[str, float]  # another normalizer, and the distance of its weights
     distance: str  # its definition
     left_out: Sequence[str] = ()  # questions that the normalizer does not fit, and why
@@ -195,6 +208,9 @@ class Card:
         yes, no = ([fact for fact, holds in self.facts.items() if holds is wanted] for wanted in (True, False))
         text += ["", LEGEND, ""]
         text += [f"Weights: {', '.join(yes) or 'none of these'}. Not: {', '.join(no) or 'none'}."]
+        inside = (f"{md.code(name)} {', '.join(map(md.short, values))}" for name, values in self.inside.items())
+        what = "Largest weight of 16 and of 256 random keys, and C, the bound on answers of `linear`"
+        text += [f"{what}: {'; '.join(inside)}."]
         return [*text, f"Nearest known weights: {md.code(name)}, {apart:.3f} apart ({self.distance})."]
 
     def json(self) -> str:
@@ -202,7 +218,9 @@ class Card:
         name, apart = self.nearest
         said = {"verdict": {each: self.sentence(each) for each in self.answers}, "questions": self.rows()}
         said |= {"nearest": {"rule": name, "distance": apart, "definition": self.distance}}
-        fields = {each: getattr(self, each) for each in ("rule", "rates", "slowdown", "facts", "left_out", "onward")}
+        fields = {
+            each: getattr(self, each) for each in ("rule", "rates", "slowdown", "facts", "inside", "left_out", "onward")
+        }
         return encoded({"suite": self.version, "preset": PRESET} | fields | said)
 
 

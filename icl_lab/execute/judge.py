@@ -74,6 +74,7 @@ def judge(asked: Trial, lab: Lab, where: Where) -> Card:
 def _card(
     asked: Trial, compared: dict[str, list[Sides]], found: Mapping[str, Answers], left_out: Sequence[str], where: Where
 ) -> Card:
+    every = [each for sides in compared.values() for each in sides]
     return Card(
         rule=asked.rule,
         version=card.suite(Path(where.experiments)).version,
@@ -81,6 +82,7 @@ def _card(
         answers=found,
         slowdown={baseline: card.slowdown(sides, asked.rule, baseline) for baseline, sides in compared.items()},
         facts=facts.facts(asked.rule),
+        inside={name: (*facts.largest(name), card.bound(every, name)) for name in (asked.rule, *compared)},
         nearest=facts.nearest(asked.rule),
         distance=facts.DISTANCE,
         left_out=left_out,

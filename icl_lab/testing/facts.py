@@ -9,6 +9,7 @@ from icl_lab.testing.rule_inputs import HEADS, WIDTH, asked, qkv, scored
 from icl_lab.testing.verdicts import RULES, Part, verdicts
 
 KEYS, TRAINED = 32, 16  # of the longest row here, and in training
+FAR = 256  # keys of a row, 16 times those of training
 # Choices of options that papers print or that the evidence holds, beside every normalizer with its defaults.
 COMMON = (
     *("ssa:n=1.2", "ssmax:s=swap", "ssmax:learn=no", "sigmoid:bias=visible,l1=yes", "temperature:tau=10"),
@@ -44,6 +45,13 @@ def facts(choice: str) -> dict[str, bool]:
         "the same when all scores rise by 1": unchanged(z + 1),
         "the same when all scores double": unchanged(2 * z),
     }
+
+
+def largest(choice: str) -> tuple[float, float]:
+    """Return the mean largest weight of a row of ``TRAINED`` random keys and of ``FAR``: does it fade with them?"""
+    (q, k, _), rule = qkv(FAR), _built(choice)
+    w = rule.weights(q, k, causal(FAR)).detach().amax(-1)
+    return float(w[..., TRAINED - 1].mean()), float(w[..., -1].mean())
 
 
 def nearest(choice: str) -> tuple[str, float]:

@@ -26,7 +26,7 @@ from icl_lab.runs.measure import Errors
 from icl_lab.runs.run_files import encode_history
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
-from icl_lab.testing import facts
+from icl_lab.testing import facts, rule_inputs
 from tests.claims import given
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,10 @@ def finish(tmp_path, files):
         asked = card.about(made, [attn], "softmax")
         run = store.run(asked.spec(asked.variant(attn) or asked.variants[0], PRESET), seed)
         env = {"seconds": seconds, "steps_timed": 5, "machine": machine, "threads": 1, "commit": "abc"}
-        history = encode_history([{"step": 60.0, "loss": 1.0, "length": 40.0, "rate": 1e-3}])
+        rows = [
+            {"step": step, "loss": 1.0, "length": 40.0, "rate": 1e-3, "bound": step / seconds} for step in (30.0, 60.0)
+        ]
+        history = encode_history(rows)
         run.publish_trained({"history.csv": history, "env.json": json.dumps(env).encode(), "model.safetensors": b"w"})
         rows = [
             {"sigma_x": 1.0, "sigma_f": sigma, "length": 40.0, "attn": name, "metric": "mse-code"}
@@ -170,6 +173,7 @@ def made_card(answers, slowdown=1.208):
         answers={"softmax": answers},
         slowdown={"softmax": slowdown},
         facts={"sum to 1": True, "never negative": False},
+        inside={"mine": (0.25, 0.0625, 8.04), "softmax": (0.5, 0.125, math.nan)},
         nearest=("ssa:n=1.2", 0.0102),
         distance="half the sum",
     )
@@ -239,6 +243,8 @@ def test_a_card_is_right_by_hand(run, words):
     # The error over cells is a mean of logarithms: the root of 4 times 5.
     assert far["value"] == pytest.approx(math.sqrt(20) * near["value"])
     assert (found["suite"], near["seeds"], near["marks"]) == ("7", 3, "‡°")
+    # C at the end of each training, here 60 over its seconds: of the three the median.
+    assert [values[2] for values in found["inside"].values()] == pytest.approx([60 / 23, 60 / 11])
 
 
 @pytest.mark.usefixtures("three")
@@ -335,6 +341,16 @@ def test_the_nearest_weights_of_a_copy_are_those_of_the_original(own_parts, tmp_
     assert facts.nearest("mine") == ("ssa:n=1.2", 0.0)
     assert facts.broken_promise("mine") == ""
     assert facts.nearest("softmax+gated") == ("softmax", 0.0)
+
+
+def test_the_largest_weight_is_the_mean_over_rows_of_random_keys():
+    """Average gives each of n keys 1 / n; of softmax it is computed anew from the same queries and keys."""
+    assert facts.largest("average") == pytest.approx((1 / 16, 1 / 256))
+    q, k, _ = rule_inputs.qkv(256)
+    z = q @ k.mT / q.shape[-1] ** 0.5
+    rows = [z[..., n - 1, :n].softmax(-1).amax(-1).mean().item() for n in (16, 256)]
+    assert facts.largest("softmax") == pytest.approx(rows)
+    assert rows[0] > 2 * rows[1]
 
 
 def test_facts_are_measured():
