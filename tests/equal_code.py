@@ -115,6 +115,8 @@ def equal_rows(old, new, commit, asking=ask):
 
 def main(commit):
     """Compare the tree as it is with a commit, and add the rows to the table."""
+    named = ["git", "rev-parse", "--short=8", commit]  # "HEAD~2" is another commit tomorrow
+    commit = subprocess.run(named, cwd=ROOT, capture_output=True, check=True, text=True).stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
         old = Path(folder) / "old"
         old.mkdir()
