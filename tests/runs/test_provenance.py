@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -484,3 +485,8 @@ def test_the_evidence_is_of_this_code_or_the_changelog_says_so():
     found = {difference for _, difference in provenance.changed(Store(Path("none"), Archive(root / EVIDENCE)).runs())}
     changes_told = (root / "CHANGELOG.md").read_text()
     assert [each for each in found if each.then[:8] not in changes_told and each.kind not in ("torch", "Python")] == []
+
+
+def test_equalities_name_commits():
+    rows = (Path(provenance.__file__).with_name("equal_code.csv")).read_text().splitlines()[1:]
+    assert [row for row in rows if not re.fullmatch(r"[0-9a-f]{8}", row.rpartition(",")[2])] == []
