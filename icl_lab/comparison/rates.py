@@ -267,10 +267,10 @@ def _refused(specs: Sequence[RunSpec], store: Store, why: str, *, anew: bool = F
     attns = [spec.attn for spec in specs if (spec.task, _settings(spec)) == (first.task, asked)]
     runs = stored_runs(first, store)
     seeds = {run.seed for group in runs.values() for run in group}
-    more = {"seeds": str(len(seeds))} if len(seeds) > 2 else {}
-    if runs and (wider := {*FACTORS, *runs, *holes(first, runs)}) > {*FACTORS}:
-        more["factors"] = ",".join(f"{factor:.12g}" for factor in sorted(wider))
-    line = command.trains("rates", first.task, attns, first.preset, asked, 1, store.root, **more, retrain=anew)
+    count = len(seeds) if len(seeds) > FEWEST else 1  # two are usual, and go without saying
+    wider = {*FACTORS, *runs, *holes(first, runs)} if runs else {*FACTORS}
+    more = {"factors": ",".join(f"{factor:.12g}" for factor in sorted(wider))} if wider > {*FACTORS} else {}
+    line = command.trains("rates", first.task, attns, first.preset, asked, count, store.root, **more, retrain=anew)
     return BadValue(f"{', '.join(attns)} on {first.task} at {first.preset}: {why}; make it: {line}")
 
 

@@ -262,6 +262,9 @@ def test_the_command_of_a_curve_with_a_hole_fills_it(monkeypatch):
     monkeypatch.setattr(rates, "curve", lambda *_: SimpleNamespace(lowest=8.0))
     with pytest.raises(BadValue, match=r"lacks x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"):
         rates.own([SPEC], SimpleNamespace(root="results"))
+    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(*range(100, 103)) for f in (8.0, 32.0)})
+    with pytest.raises(BadValue, match=r"--seeds 3 .*--factors 0.25,0.5,1,2,4,8,16,32$"):
+        rates.own([SPEC], SimpleNamespace(root="results"))
 
 
 def test_rows_of_curves_hold_the_best_and_its_bracket():
