@@ -280,6 +280,7 @@ def test_the_page_of_a_card_says_what_the_terminal_says(run, words, tmp_path):
     for cell in (part.strip(" `") for line in lines for part in line.strip("|").split(" | ")):
         assert html.escape(cell.replace("`", ""), quote=False).replace("'", "&#39;") in text, cell
     assert "http" not in page.read_text()
+    assert page.read_text().count("<main>") == 1
     code, _, err = run("judge", "--all", *words, "--out", str(page))
     assert (code, "--out writes the card of one normalizer" in err) == (2, True)
 

@@ -348,6 +348,22 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
 
 
 @pytest.mark.slow
+def test_the_legend_says_the_values_at_the_right_end(opened, place):
+    tab, _, _ = opened(page_of(place, "linear-ssa"))
+    tab.wait_for_timeout(200)
+    values = "all => all.map(value => value.textContent)"
+    # σ of functions 10 times a prompt of 40, half of that of SSA; the trivial answer errs three times that.
+    assert tab.eval_on_selector_all("#curve .u-legend .u-value", values)[:3] == ["10", "200", "1200"]
+
+
+@pytest.mark.slow
+def test_the_verdict_comes_second_on_a_narrow_page(opened):
+    tab, _, _ = opened("findings.html", width=420)
+    top = "selector => document.querySelector(`.findings ${selector}`).getBoundingClientRect().top"
+    assert tab.evaluate(top, ".claim") < tab.evaluate(top, ".badge") < tab.evaluate(top, ".soft")
+
+
+@pytest.mark.slow
 def test_verdicts_can_be_filtered(opened):
     tab, _, _ = opened("findings.html")
     tab.select_option("#verdict", "as claimed")

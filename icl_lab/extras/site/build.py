@@ -15,7 +15,7 @@ from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.base.version import PACKAGE
 from icl_lab.claims import card, ledger
 from icl_lab.extras.site import cards, claims, document, overview, pages, specifications, studies
-from icl_lab.extras.site.cards import Cards
+from icl_lab.extras.site.cards import NONE, Cards
 from icl_lab.extras.site.claims import ClaimEntry, Claims, Forest
 from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.specifications import Grids, Specification
@@ -41,7 +41,7 @@ class Stock:
     damages: Sequence[str]
     studies: Sequence[StudyPage]
     claims: Claims
-    cards: Cards | None = None
+    cards: Cards = NONE
 
     @classmethod
     def of(
@@ -50,7 +50,7 @@ class Stock:
         files: Path,
         tick: Tick = silent,
         judge: Callable[[Store, Path, Tick, Grids], Claims] | None = None,
-        cards: Cards | None = None,
+        cards: Cards = NONE,
     ) -> "Stock":
         """Read a results folder and the evidence; ``files`` holds the experiments, ``judge`` reads their claims."""
         roots = {"own": store.root}
@@ -137,7 +137,7 @@ def build(stock: Stock, tick: Tick = silent) -> Site:
         site |= _experiment(name, entries, stock, page)
     for study in stock.studies:
         site |= _study(study, stock, page)
-    for made in stock.cards.cards if stock.cards else ():
+    for made in stock.cards.cards:
         path, asked = cards.page(made), stock.cards.questions
         site[path] = page("card.html", path, card=made, parts=sections(made.lines()[1:]), questions=asked)
     for spec in counted(stock.specifications, "drawing pages", tick):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from icl_lab.base import markdown as md
@@ -22,9 +22,9 @@ TONES = {"better": "yes", "worse": "no", "alike": "same"}
 class Cards:
     """The questions of the suite, the verdicts of ``judge --all`` on each, and cards of normalizers with runs."""
 
-    questions: Mapping[str, str]  # what each asks, ``RULE`` in place of the normalizer
-    found: Mapping[str, Answers]  # by normalizer
-    cards: Sequence[Card]
+    questions: Mapping[str, str] = field(default_factory=dict)  # text of each, ``RULE`` in place of the normalizer
+    found: Mapping[str, Answers] = field(default_factory=dict)  # by normalizer
+    cards: Sequence[Card] = ()
 
     @property
     def rows(self) -> list[tuple[Card, list[Finding | None]]]:
@@ -33,17 +33,19 @@ class Cards:
         return sorted(rows, key=lambda row: -sum(found is not None and found.judged for found in row[1]))
 
 
-def stored(store: Store, where: Where) -> Cards | None:
-    """Judge all normalizers against softmax on stored runs; None where nothing of the suite was run, or there is none.
+NONE = Cards()
+
+
+def stored(store: Store, where: Where) -> Cards:
+    """Judge all normalizers against softmax on stored runs; none where the experiments have no suite.
 
     Verdicts are those of ``judge --all``, cards those of ``judge``; nothing is trained.
     """
     if not (experiments.place(Path(where.experiments)) / FOLDER / VERSION).is_file():
-        return None
+        return NONE
     found = judge.judge_all(judge.Trial(""), store, where)[BASELINE]
     asked = [claim for made in card.suite(Path(where.experiments)).experiments for claim in made.claims]
-    cards = judge.cards(found, store, where)
-    return Cards({claim.where: claim.statement for claim in asked}, found, cards) if cards else None
+    return Cards({claim.where: claim.statement for claim in asked}, found, judge.cards(found, store, where))
 
 
 def page(made: Card) -> str:

@@ -58,7 +58,8 @@
     const plot = new uPlot(options, data, box);
     plot.root.setAttribute("role", "img");
     plot.root.setAttribute("aria-label", `${spec.title || spec.yLabel} against ${spec.xLabel}: ${spec.lines.map((line) => line.label).join(", ")}`);
-    plot.setLegend({ idx: spec.x.length - 1 }); // until somebody points at a place
+    // Until somebody points at a place; uPlot clears its legend after its first drawing.
+    queueMicrotask(() => plot.setLegend({ idx: spec.x.length - 1 }));
     // The ends of bands are no curves of their own.
     plot.root.querySelectorAll(".u-series.off").forEach((row) => row.remove());
     plot.root.querySelectorAll("th").forEach((head) => { head.scope = "row"; });
