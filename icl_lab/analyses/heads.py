@@ -9,19 +9,8 @@ import torch
 from torch import Tensor
 
 from icl_lab.analyses import registry
-from icl_lab.analyses.attention_rows import (
-    statistics,
-    watchable,
-)
-from icl_lab.analyses.findings import (
-    Curves,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    known_median,
-)
+from icl_lab.analyses.attention_rows import statistics, watchable
+from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
 from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue

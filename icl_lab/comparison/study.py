@@ -14,15 +14,7 @@ from icl_lab.base.registry import require
 from icl_lab.base.tables import csv_text
 from icl_lab.comparison.family import Family, place
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import (
-    Effect,
-    Scale,
-    evaluation,
-    mean_beyond,
-    mean_height,
-    paired,
-    resampled,
-)
+from icl_lab.comparison.statistics import Effect, Scale, evaluation, mean_beyond, mean_height, paired, resampled
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.summary import lost
 from icl_lab.tasks.base import Task

@@ -13,18 +13,7 @@ from icl_lab import normalizers
 from icl_lab.normalizers.base import READS, Normalizer, causal
 from icl_lab.testing.base import hold
 from icl_lab.testing.rule_formula import FORMULA
-from icl_lab.testing.rule_inputs import (
-    HEADS,
-    TRAINED,
-    WIDTH,
-    asked,
-    build,
-    gradients,
-    perturb,
-    qkv,
-    single,
-    stirred,
-)
+from icl_lab.testing.rule_inputs import HEADS, TRAINED, WIDTH, asked, build, gradients, perturb, qkv, single, stirred
 from icl_lab.testing.rule_masks import MASKS
 
 __all__ = ["CHECKS", "build"]

@@ -9,14 +9,7 @@ import icl_lab as icl
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.cli import study as studies
-from icl_lab.cli.options import (
-    device_option,
-    gathered,
-    over_option,
-    read_option,
-    results_option,
-    threads_option,
-)
+from icl_lab.cli.options import device_option, gathered, over_option, read_option, results_option, threads_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder, Numbers, several_rules
 from icl_lab.execute.where import Where
