@@ -12,7 +12,7 @@ import click
 
 from icl_lab.cli.output import out
 from icl_lab.cli.terminal import hand_over
-from icl_lab.cli.values import Finite, Folder, RunsAtOnce, grid_of, seconds, several_rules, several_settings
+from icl_lab.cli.values import Finite, Folder, RunsAtOnce, attn_option, grid_of, seconds, several_settings
 from icl_lab.execute.where import SEEDS, Where
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -152,9 +152,7 @@ crowd_options = together(*of_group("runs").values(), style_option)
 # What names runs.
 run_options = together(
     click.option("--task", required=True, help="See: icl-lab list tasks."),
-    click.option(
-        "--attn", "attns", required=True, multiple=True, callback=several_rules, help="Normalizer; may be given again."
-    ),
+    attn_option(required=True, help="Normalizer; may be given again."),
     seeds_option,
     draws_option,
     retrain_option,
@@ -176,7 +174,7 @@ def stored_runs(context: click.Context, option: click.Parameter, places: Sequenc
 model_options = together(
     click.option("--run", "places", multiple=True, type=Folder(), callback=stored_runs, help="Folder of a run."),
     click.option("--task", default="", help="See: icl-lab list tasks."),
-    click.option("--attn", "attns", multiple=True, callback=several_rules, help="Normalizer; may be given again."),
+    attn_option(help="Normalizer; may be given again."),
     seeds_option,
     where_options,
 )

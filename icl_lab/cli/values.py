@@ -8,6 +8,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,10 @@ def several_rules(context: click.Context, option: click.Parameter, given: tuple[
     if given and not rules:
         raise click.BadParameter(f"'{' '.join(given)}' names no normalizer; such as softmax,ssa.", context, option)
     return rules
+
+
+# Normalizers of a command, as a tuple ``attns``.
+attn_option = partial(click.option, "--attn", "attns", multiple=True, callback=several_rules)
 
 
 def several_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from icl_lab.cli.options import (
     tell_files,
     together,
 )
-from icl_lab.cli.values import Finite, Numbers, several_rules
+from icl_lab.cli.values import Finite, Numbers, attn_option
 from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.where import SEEDS, Where
 
@@ -35,13 +35,7 @@ study_options = together(
 ask_options = together(model_options, draws_option, study_options, crowd_options)
 # Of a command that asks normalizers without a model.
 rule_options = together(
-    click.option(
-        "--attn",
-        "attns",
-        multiple=True,
-        callback=several_rules,
-        help="Normalizer; may be given again.  [default: the usual]",
-    ),
+    attn_option(help="Normalizer; may be given again.  [default: the usual]"),
     click.option(
         "--seeds", default=1, show_default=True, type=click.IntRange(1, SEEDS), help="Independent draws, 0 to N-1."
     ),
@@ -96,7 +90,8 @@ def _tell(answer: icl.Answer) -> None:
 
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of a field: by its type, its default and what ``option`` says of it."""
-    about, (kind, many), default = field.metadata, frame.kind_of(hint), _default(field)
+    about, (kind, many) = field.metadata, frame.kind_of(hint)
+    default = None if field.default is dataclasses.MISSING else field.default
     names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
     settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}
     if kind is bool:
@@ -112,11 +107,6 @@ def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..
         settings |= {"default": default, "show_default": default != ""}
     bounded: dict[type, Any] = {int: click.IntRange(int(least), int(most)), float: Finite(least, most)}
     return click.option(*names, field.name, type=bounded.get(kind, kind), **settings)
-
-
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    """The default of a field; None where it has none."""
-    return None if field.default is dataclasses.MISSING else field.default
 
 
 def _optional(hint: Any) -> bool:

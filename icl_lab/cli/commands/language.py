@@ -11,7 +11,7 @@ from icl_lab.base.errors import BadValue
 from icl_lab.cli import study as studies
 from icl_lab.cli.options import device_option, gathered, over_option, read_option, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Folder, Numbers, several_rules
+from icl_lab.cli.values import Folder, Numbers, attn_option
 from icl_lab.execute.where import Where
 from icl_lab.extras.language import report, study
 from icl_lab.runs import card
@@ -23,14 +23,7 @@ LONG = 1_000_000  # tokens
 # Folder and device of a study of language models.
 @click.command()
 @click.argument("model")
-@click.option(
-    "--attn",
-    "attns",
-    multiple=True,
-    required=True,
-    callback=several_rules,
-    help="Normalizers; the first is the baseline.",
-)
+@attn_option(required=True, help="Normalizers; the first is the baseline.")
 @click.option("--text", default="", help="A file of text.  [default: the help texts that come with Python]")
 @click.option("--length", type=click.IntRange(2, LONG), help="Tokens of a window.  [default: up to 1,024]")
 @click.option("--windows", default=16, show_default=True, type=click.IntRange(2, 100_000), help="How many.")

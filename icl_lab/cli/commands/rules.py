@@ -12,15 +12,13 @@ from icl_lab.base.files import made
 from icl_lab.cli.hints import then, typed
 from icl_lab.cli.options import PAIRS, device_option, gathered, results_option, threads_option
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Numbers, several_rules
+from icl_lab.cli.values import Numbers, attn_option
 from icl_lab.execute.progress import counted
 from icl_lab.execute.where import Where
 from icl_lab.figures import rules
 from icl_lab.figures.files import publish_folder
 from icl_lab.runs import environment
 from icl_lab.runs.evidence.archive import own_studies
-
-LENGTHS = Numbers(int, 1, 10**9)
 
 
 @click.command()
@@ -49,13 +47,7 @@ def functions(where: Where) -> None:
     type=Numbers(int, 1, 10**9),
     help="Tokens of a prompt.",
 )
-@click.option(
-    "--attn",
-    "attns",
-    multiple=True,
-    callback=several_rules,
-    help="Only this normalizer; may be given again.  [default: all]",
-)
+@attn_option(help="Only this normalizer; may be given again.  [default: all]")
 @click.option("--pairs", default=5, show_default=True, type=click.IntRange(1, PAIRS), help="Timed pairs with softmax.")
 @results_option
 @device_option

@@ -24,7 +24,7 @@ from icl_lab.cli.options import (
     where_options,
 )
 from icl_lab.cli.output import out
-from icl_lab.cli.values import Numbers, cell_of, several_rules
+from icl_lab.cli.values import Numbers, attn_option, cell_of
 from icl_lab.execute.where import SEEDS
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: 
 
 @click.command()
 @click.option("--task", required=True, help="See: icl-lab list tasks.")
-@click.option(
-    "--attn", "attns", required=True, multiple=True, callback=several_rules, help="Normalizer; may be given again."
-)
+@attn_option(required=True, help="Normalizer; may be given again.")
 @click.option("--seeds", default=2, show_default=True, type=click.IntRange(1, SEEDS), help="Tuning seeds, from 100 on.")
 @click.option(
     "--factors",
