@@ -149,7 +149,7 @@ class AttentionMaps(AnalysisOf[Reading, Seen, Seen]):
         return report.finding(found)
 
     def files(self, found: Seen) -> dict[str, str | bytes]:
-        return {"attention.html": page.page(found, environment.origin()).html} | report.files(found)
+        return {"attention.html": page.page(found, environment.origin())} | report.files(found)
 
     def read(self, folder: Path) -> None:
         """Maps are not read back: no claim is about them."""

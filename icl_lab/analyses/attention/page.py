@@ -1,15 +1,13 @@
 """Attention maps as one self-contained page: numbers as base64, names as escaped text, for a browser or a notebook."""
 
 import base64
-import html as markup
-from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
 from icl_lab.analyses.attention import live, patterns
-from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen
+from icl_lab.analyses.attention.maps import THIS, Frame, Maps, Seen, ShownModel
 from icl_lab.analyses.attention.report import answers_table, finding
 from icl_lab.base.version import VERSION
 from icl_lab.comparison.page import render
@@ -20,44 +18,26 @@ from icl_lab.tasks.base import plain
 STATIC = 2_000  # cells of the table that is there without a script
 
 
-@dataclass(frozen=True)
-class AttentionPage:
-    """A page that shows itself in Jupyter, VS Code and exported notebooks: it needs nothing from around it."""
-
-    html: str
-    height: int = 1100
-
-    def _repr_html_(self) -> str:
-        """The page in its frame, so that its styles and names meet no others."""
-        inside = markup.escape(self.html, quote=True)
-        return (
-            f'<iframe title="Attention maps" style="width:100%;height:{self.height}px;border:0" srcdoc="{inside}">'
-            "</iframe>"
-        )
-
-
-def page(seen: Seen, origin: str) -> AttentionPage:
+def page(seen: Seen, origin: str) -> str:
     """Return the page of some maps, ``origin`` says what made it: no file beside it, no request to anywhere."""
     head, rows = answers_table(seen)
     static_head, static_rows = _static(seen)
-    return AttentionPage(
-        render(
-            "attention.html",
-            title=f"Attention: {seen.subject}, {', '.join(shown.name for shown in seen.runs)}",
-            intro=_intro(seen),
-            finding=finding(seen),
-            notes=seen.notes,
-            answers={"head": head, "rows": rows},
-            static={"head": static_head, "rows": static_rows},
-            runs=[_card(seen, number) for number in range(len(seen.runs))],
-            prompt=seen.asked.origin,
-            version=VERSION,
-            command=seen.command,
-            origin=origin,
-            legend=patterns.LEGEND,
-            data=data(seen),
-            script=Markup(live.engine() + live.controls()) if seen.live else "",
-        )
+    return render(
+        "attention.html",
+        title=f"Attention: {seen.subject}, {', '.join(shown.name for shown in seen.runs)}",
+        intro=_intro(seen),
+        finding=finding(seen),
+        notes=seen.notes,
+        answers={"head": head, "rows": rows},
+        static={"head": static_head, "rows": static_rows},
+        runs=[_card(shown) for shown in seen.runs],
+        prompt=seen.asked.origin,
+        version=VERSION,
+        command=seen.command,
+        origin=origin,
+        legend=patterns.LEGEND,
+        data=data(seen),
+        script=Markup(live.engine() + live.controls()) if seen.live else "",
     )
 
 
@@ -170,8 +150,7 @@ def _static(seen: Seen) -> tuple[list[str], list[list[str]]]:
     return head, rows[: max(1, STATIC // len(head))]
 
 
-def _card(seen: Seen, number: int) -> dict[str, object]:
-    shown = seen.runs[number]
+def _card(shown: ShownModel) -> dict[str, object]:
     return {
         "name": shown.name,
         "lines": shown.card,

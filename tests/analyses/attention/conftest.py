@@ -77,7 +77,7 @@ def write():
     """Write the page of what was seen."""
 
     def build(found, path):
-        path.write_text(page.page(found, "Made here.").html)
+        path.write_text(page.page(found, "Made here."))
         return path
 
     return build

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import html
 import json
 import re
 
@@ -82,7 +81,7 @@ def test_small_numbers_are_not_rounded_to_zero():
 def test_foot_of_the_page_names_run_weights_and_command(see, lab):
     found = see("ssa")
     object.__setattr__(found, "command", "icl-lab attention --prompt 1,-2,3,70")
-    made = page.page(found, "Made on a machine.").html
+    made = page.page(found, "Made on a machine.")
     run = run_of(found, lab)
     weights = (run.folder / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() in made
@@ -109,16 +108,9 @@ def test_hostile_words_stay_words(see):
     object.__setattr__(found.asked, "origin", HOSTILE)
     found.frames[0].marks[0] = Mark(HOSTILE, 1, HOSTILE, 1.0)
     object.__setattr__(found, "command", HOSTILE)
-    text = page.page(found, HOSTILE).html
+    text = page.page(found, HOSTILE)
     assert text.count("<script") == 2  # the data, and the page's own
     assert "<img" not in text
     held = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
     assert held["runs"] == [HOSTILE]
     assert held["frames"][0]["tokens"][0]["text"] == HOSTILE
-
-
-def test_notebooks_show_the_page_in_a_frame(see):
-    made = page.page(see("ssa"), "here")
-    frame = made._repr_html_()
-    inside = re.fullmatch(r'<iframe [^>]*height:1100px[^>]* srcdoc="([^"]*)"></iframe>', frame, re.DOTALL)
-    assert html.unescape(inside[1]) == made.html

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from icl_lab.analyses.attention import page
+from icl_lab.api.show import Page
 from icl_lab.tasks.base import Mark
 
 HOSTILE = "</script><script>prompt.hurt = 1</script><img src=x onerror='prompt.hurt = 2'>"
@@ -88,7 +89,7 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     found.frames[0].marks[0] = Mark("x", 1, HOSTILE, 1.0)
     path = tmp_path / "hostile.html"
     object.__setattr__(found, "command", HOSTILE)
-    path.write_text(page.page(found, HOSTILE).html)
+    path.write_text(page.page(found, HOSTILE))
     tab = visit(path)
     tab.locator("#table summary").click()
     point(tab, 0, 6, 0)
@@ -105,10 +106,8 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
 
 @pytest.mark.slow
 def test_notebook_frame_works(visit, pair, tmp_path):
-    found, _ = pair
     path = tmp_path / "notebook.html"
-    made = page.page(found, "Made here.")
-    path.write_text(f"<!doctype html><p>a cell</p>{made._repr_html_()}")
+    path.write_text(f"<!doctype html><p>a cell</p>{Page(pair[1])._repr_html_()}")
     tab = visit(path)
     frame = tab.frame_locator("iframe")
     frame.locator("#grid button[data-layer='1']").first.click()

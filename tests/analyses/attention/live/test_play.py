@@ -25,7 +25,7 @@ from tests.analyses.attention.shown import run_of
 @pytest.mark.slow
 def test_a_page_carries_its_models_and_its_script(see, lab):
     found = see("ssa", "softmax", offer="ssmax")
-    made = page.page(found, "here").html
+    made = page.page(found, "here")
     held = json.loads(re.search(r'id="data">(.*?)</script>', made, re.DOTALL)[1])["live"]
     assert live.engine() in made
     assert live.controls() in made
@@ -51,7 +51,7 @@ def test_normalizers_that_do_not_fit_are_left_out_with_a_line(see):
     assert [choice for choice, _ in found.live["models"][0]["swaps"]] == ["ssmax"]
     (note,) = (note for note in found.notes if "offer" in note)
     assert note.startswith("The page does not offer 'four-functions': ")
-    assert note in html.unescape(page.page(found, "here").html)
+    assert note in html.unescape(page.page(found, "here"))
 
 
 def test_an_unknown_name_is_refused_before_training(see):
@@ -72,12 +72,12 @@ def test_a_normalizer_without_graph_shows_stored_maps(see, monkeypatch):
     assert found.live is None
     (note,) = (note for note in found.notes if "compute" in note)
     assert note.startswith("This page cannot compute the model itself: the normalizer 'softmax' decides")
-    assert note in html.unescape(page.page(found, "here").html)
+    assert note in html.unescape(page.page(found, "here"))
 
 
 def test_a_page_without_models_is_as_it_was(see):
     still = see("ssa", live=0)
-    made = page.page(still, "here").html
+    made = page.page(still, "here")
     assert still.live is None
     assert "engine" not in made
     assert "live-" not in made
@@ -90,7 +90,7 @@ def test_models_that_are_too_large_are_left_out_with_a_line(see):
     assert found.live is None, size
     (note,) = (note for note in found.notes if "compute" in note)
     assert re.search(r"\d\d,\d{3} numbers are more than the 9,000", note)
-    assert note in page.page(found, "here").html
+    assert note in page.page(found, "here")
 
 
 def test_random_places_are_left_out_with_a_line(see):
