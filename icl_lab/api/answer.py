@@ -15,7 +15,6 @@ from icl_lab.base.errors import UnknownName
 from icl_lab.base.grid import Grid, frame_of
 from icl_lab.claims.card import Card
 from icl_lab.execute.arguments import checked
-from icl_lab.execute.experiment import WrittenStudy
 from icl_lab.execute.study import Made
 from icl_lab.figures import paper
 
@@ -85,7 +84,7 @@ class ExperimentReport(show.Written):
     """Our numbers and the printed ones of a table or figure, and their folder."""
 
     name: str
-    made: WrittenStudy
+    made: Made
 
     @property
     def files(self) -> list[str]:

@@ -15,7 +15,7 @@ from icl_lab.claims.sides import Sides, sides_of
 from icl_lab.comparison.rates import check_code
 from icl_lab.comparison.sequential import SPENT
 from icl_lab.execute.complete import check_asked, complete
-from icl_lab.execute.study import complete_for, tell_before
+from icl_lab.execute.study import Made, complete_for, tell_before
 from icl_lab.execute.where import Where
 from icl_lab.runs.session import Lab
 
@@ -28,17 +28,7 @@ def chosen(
     return experiments.fitting(experiments.only(whole, variants) if variants else whole, preset, settings)
 
 
-@dataclass(frozen=True)
-class WrittenStudy:
-    """Folder of an experiment's study, and its text."""
-
-    folder: Path
-    text: str
-
-
-def carry_out(
-    made: Experiment, order: study.Order, seeds: int, lab: Lab, where: Where, *, anew: bool = False
-) -> WrittenStudy:
+def carry_out(made: Experiment, order: study.Order, seeds: int, lab: Lab, where: Where, *, anew: bool = False) -> Made:
     """Finish the runs of an experiment and write its study; asks models ``anew`` that were asked before.
 
     Raises ``Unfinished`` where runs are left, and ``BadValue`` where only a baseline is there to be compared.
@@ -60,7 +50,7 @@ def carry_out(
         raise Unfinished(folder)
     text = study.publish(made, order, groups, lab, folder, before)
     lab.tracked.study(folder, text)
-    return WrittenStudy(folder, text)
+    return Made(made, text, folder, ())
 
 
 @dataclass(frozen=True)
