@@ -16,8 +16,8 @@ class Preset:
     purpose: str
     model: ModelSpec
     train: TrainSpec
-    grid: str
-    prompts: int
+    grid: str = "thin"
+    prompts: int = 1024
 
 
 SMALL = ModelSpec(layers=2, heads=4, width=64)  # row 2L4AH of the paper's Table 6
@@ -44,54 +44,33 @@ PRESETS = {
         grid="tiny",
         prompts=64,
     ),
-    "nano": Preset(
-        "many seeds: at most a minute a run on one core",
-        SMALL,
-        muon(1200),
-        grid="thin",
-        prompts=256,
-    ),
+    "nano": Preset("many seeds: at most a minute a run on one core", SMALL, muon(1200), prompts=256),
     "lite": Preset(
         "laptops: at most five minutes on two cores",
         SMALL,
         TrainSpec(steps=6000, batch=32, rate=2e-3, warmup=100, curriculum=Staircase(run=0.03)),
-        grid="thin",
         prompts=256,
     ),
-    "lite2": Preset(
-        "the model and the steps of lite, trained by Muon",
-        SMALL,
-        muon(6000),
-        grid="thin",
-        prompts=256,
-    ),
+    "lite2": Preset("the model and the steps of lite, trained by Muon", SMALL, muon(6000), prompts=256),
     "deep": Preset(
         "a night on two cores: in training conditions as good as the paper's models",
         ModelSpec(layers=4, heads=4, width=64),
         muon(40_000, batch=64),
-        grid="thin",
-        prompts=1024,
     ),
     "deep2": Preset(
         "the model of deep in half an hour a run: several seeds in an evening",
         ModelSpec(layers=4, heads=4, width=64),
         muon(16_000),
-        grid="thin",
-        prompts=1024,
     ),
     "wide4": Preset(
         "the paper's width and heads in a third of its depth, by the recipe of deep2: two hours a run on two cores",
         ModelSpec(layers=4, heads=8, width=256),
         muon(16_000),
-        grid="thin",
-        prompts=1024,
     ),
     "paper2": Preset(
         "the paper's 12L8AH by the recipe of deep2, in bfloat16: four hours a run on two cores that have AMX",
         ModelSpec(layers=12, heads=8, width=256),
         muon(16_000, precision="bf16"),
-        grid="thin",
-        prompts=1024,
     ),
     "small": Preset(
         "row 3L4AH of the paper's Table 6, by the published recipe: hours",
