@@ -31,8 +31,8 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
 LEAST = 5  # values that a law can be fitted to
-LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray] | None] = {
-    "constant": None,
+LAWS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "constant": np.zeros_like,
     "log n": np.log,
     "sqrt n": np.sqrt,
     "n": np.positive,
@@ -51,9 +51,7 @@ class Fit:
 
     def at(self, n: ArrayLike) -> np.ndarray:
         """Return the law at ``n``."""
-        x = np.asarray(n, float)
-        grown = LAWS[self.law]
-        return self.shift + (self.slope * grown(x) if grown is not None else np.zeros_like(x))
+        return self.shift + self.slope * LAWS[self.law](np.asarray(n, float))
 
 
 def fits(p: ArrayLike, first: int = 1) -> list[Fit]:
@@ -69,14 +67,12 @@ def fits(p: ArrayLike, first: int = 1) -> list[Fit]:
     total = float(((y - y.mean()) ** 2).sum())
     made = []
     for law, grown in LAWS.items():
-        if grown is not None:
-            slope, shift = (float(value) for value in np.polyfit(grown(n), y, 1))
-            rest = float(((y - slope * grown(n) - shift) ** 2).sum())
-        else:
-            slope, shift, rest = 0.0, float(y.mean()), total
+        grows = law != "constant"
+        slope, shift = (float(value) for value in np.polyfit(grown(n), y, 1)) if grows else (0.0, float(y.mean()))
+        rest = float(((y - slope * grown(n) - shift) ** 2).sum())
         # Nothing is known more exactly than its rounding: an exact fit is not infinitely better.
         floor = float(len(y) * (np.finfo(np.float32).eps * float(np.abs(y).max() + 1e-30)) ** 2)
-        aic = len(y) * math.log(max(rest, floor) / len(y)) + 2 * (3 if grown is not None else 2)
+        aic = len(y) * math.log(max(rest, floor) / len(y)) + 2 * (3 if grows else 2)
         made.append(Fit(law, slope, shift, 1 - rest / total if total > 0 else math.nan, aic))
     return sorted(made, key=lambda fit: fit.aic)
 

@@ -102,7 +102,7 @@ class Learning(Analysis):
         for rule in found.rules:
             own = grid.where(attn=rule)
             losses = [_middle(own.where(metric="share", share=share)) for share in shares]
-            firsts = _steps(own)
+            firsts = grid.by("attn", "metric").get((rule, "below"), [])
             seeds = len(own.values("seed"))
             when = f"{fmean(firsts):,.0f} ({len(firsts)} of {seeds} seeds)" if firsts else f"never (0 of {seeds} seeds)"
             mean = found.mean("learning", attn=rule, metric="mean")
@@ -158,9 +158,3 @@ def mean_loss(history: History) -> float:
 
 def _middle(grid: Grid) -> float:
     return math.exp(fmean(math.log(value) for value in grid.frame["value"]))
-
-
-def _steps(grid: Grid) -> list[float]:
-    if "below" not in grid.values("metric"):
-        return []
-    return [float(value) for value in grid.where(metric="below").frame["value"]]

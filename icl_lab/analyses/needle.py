@@ -16,7 +16,7 @@ from torch import Tensor
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_drawn
+from icl_lab.analyses.findings import Findings, Rows, StoredGrids, TrainedModel, cell, check_drawn
 from icl_lab.analyses.frame import Analysis, Cells, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Undefined
@@ -82,13 +82,13 @@ class NeedleScores(Analysis):
         prompt = trained.prompts(self.trials, {"length": length}).take(self.trials)
         scores, outcomes = retrieve(trained.model, tasks.require(trained.task, Retrieval), prompt, trained.lab.device)
         means, errors = scores.mean(0), scores.std(0) / len(scores) ** 0.5
-        heads: list[Row] = [
+        heads = [
             {"length": length, "layer": layer, "head": head, "metric": "needle-score"}
             | {"value": means[layer, head].item(), "stderr": errors[layer, head].item(), "count": len(scores)}
             for layer, head in np.ndindex(*means.shape)
         ]
-        trials: list[Row] = [
-            {"length": length, "trial": trial, "metric": metric, "value": float(value), "stderr": None, "count": 1}
+        trials = [
+            cell(metric, float(value), length=length, trial=trial)
             for trial, (top, outcome) in enumerate(zip(scores.amax((1, 2)).tolist(), outcomes.tolist(), strict=True))
             for metric, value in (("top", top), ("outcome", outcome))
         ]
@@ -154,17 +154,12 @@ class NeedleScores(Analysis):
             raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
         if metric == "best-head" or self.constant(of, metric) is not None:
             return super().value(found, of, cells, metric, seed)
-        where = {"attn": of, "seed": seed, **cells}
-        kind = "outcome" if metric in LEAST_OUTCOME else "top"
         if "trials" not in found.grids:
             raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
+        tops, right = _trials(found, of, cells, metric, seed)
         if metric == "auc":
-            trials = (
-                found["trials"].where(**where).frame.pivot(index=["length", "trial"], columns="metric", values="value")
-            )
-            return auc(list(trials["top"]), [outcome == len(OUTCOMES) - 1 for outcome in trials["outcome"]])
-        values = found["trials"].where(metric=kind, **where).frame["value"]
-        return float((values >= LEAST_OUTCOME[metric]).mean() if metric in LEAST_OUTCOME else values.mean())
+            return auc(tops.flatten().tolist(), right.flatten().tolist())
+        return float((tops if metric == "top" else right).mean())
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
@@ -173,12 +168,7 @@ class NeedleScores(Analysis):
             return super().on_resamples(found, of, cells, metric, seed)
         if metric == "best-head" or "trials" not in found.grids:
             return None
-        where = {"attn": of, "seed": seed, **cells}
-        tops, outcomes = (
-            found["trials"].where(metric=kind, **where).table("length", "trial").to_numpy()
-            for kind in ("top", "outcome")
-        )
-        right = outcomes >= LEAST_OUTCOME.get(metric, LEAST_OUTCOME["found"])
+        tops, right = _trials(found, of, cells, metric, seed)
         if metric == "auc":
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
@@ -236,6 +226,15 @@ def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
     with np.errstate(invalid="ignore"):
         found = ((successes @ above) * failures).sum(axis=1) / (successes.sum(axis=1) * failures.sum(axis=1))
     return np.asarray(np.where(np.isnan(found), found[0], found))
+
+
+def _trials(
+    found: StoredGrids, of: str, cells: Cells, metric: str, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Best scores of the trials (lengths trials), and which of them a metric counts as successes."""
+    own = found["trials"].where(attn=of, seed=seed, **cells)
+    tops, outcomes = (own.where(metric=kind).table("length", "trial").to_numpy() for kind in ("top", "outcome"))
+    return tops, outcomes >= LEAST_OUTCOME.get(metric, LEAST_OUTCOME["found"])
 
 
 def ranked(found: Findings, rule: str) -> list[tuple[float, int, int, int]]:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from icl_lab.analyses import registry
+from icl_lab.analyses.findings import cell
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.profiles import bounds
 from icl_lab.analyses.profiles.functions import REACH
@@ -78,15 +79,14 @@ class Theory(Analysis):
         rows: list[Row] = []
         for keys in self.keys:
             z = bounds.spread_rows(stream(seed, "theory", keys), self.rows, keys, self.reach)
-            rows += [{**NOBODY, "keys": keys, **cell} for cell in self._cells(weigh, softmax, halves, z)]
+            rows += [{**NOBODY, "keys": keys, **row} for row in self._cells(weigh, softmax, halves, z)]
             trained.tick(len(rows), len(rows) + 1)
         fading: list[Row] = []
         with torch.no_grad():
             for keys in LENGTHS:
                 for gap in GAPS:
                     z = bounds.gap_rows(stream(seed, "theory", "gap", keys), GAP_ROWS, keys, gap)
-                    cell = _cell("largest", weigh(z).amax(-1))
-                    fading.append({**NOBODY, "keys": keys, "gap": gap, **cell})
+                    fading.append({**NOBODY, "keys": keys, "gap": gap, **_cell("largest", weigh(z).amax(-1))})
         return {"rows": rows, "fading": fading}
 
     def table(self, found: Findings) -> list[str]:
@@ -98,11 +98,12 @@ class Theory(Analysis):
             "ceiling is the largest weight that scores of this reach allow.",
         ]
         for keys in rows.values("keys"):
-            own = [metric for metric in (*MEANS, *LEAST, *GREATEST) if _there(rows, metric, keys)]
-            text += ["", *md.head([f"{keys:g} keys", *own])]
-            for rule in found.rules:
-                cells = [_summed(rows.where(attn=rule, metric=metric, keys=keys), metric) for metric in own]
-                text.append(md.row([f"`{rule}`", *map(short, cells)]))
+            own = [metric for metric in (*MEANS, *LEAST, *GREATEST) if (metric, keys) in rows.by("metric", "keys")]
+            cells = [
+                [f"`{rule}`", *(short(_summed(rows.where(attn=rule, metric=of, keys=keys), of)) for of in own)]
+                for rule in found.rules
+            ]
+            text += ["", *md.table([f"{keys:g} keys", *own], cells)]
         for gap in fading.values("gap"):
             lengths = fading.values("keys")
             text += ["", *md.head([f"largest weight, gap {gap:g}", *(f"n {n:g}" for n in lengths), "slope"])]
@@ -124,7 +125,7 @@ class Theory(Analysis):
         """Change of the largest weight with n, and share of rows whose entropy lies below the bound of J.3."""
         gap = max(found["fading"].values("gap"))
         falls = [f"n^{_slope(found['fading'].where(attn=rule, gap=gap)):.2f} with {rule}" for rule in found.rules]
-        if not _there(found["rows"], "below-bound"):
+        if "below-bound" not in found["rows"].values("metric"):
             return f"At a gap of {gap:g} the largest weight goes as {md.listed(falls)}."
         below = fmean(found["rows"].where(metric="below-bound").frame["value"])
         return (
@@ -183,7 +184,7 @@ def _cell(metric: str, values: Tensor, how: Callable[[Tensor], Tensor] | None = 
     if how is None:
         error = float(values.std() / len(values) ** 0.5)
         return {"metric": metric, "value": float(values.mean()), "stderr": error, "count": len(values)}
-    return {"metric": metric, "value": float(how(values)), "stderr": None, "count": len(values)}
+    return cell(metric, float(how(values)), len(values))
 
 
 def _summed(grid: Grid, metric: str) -> float:
@@ -197,11 +198,3 @@ def _slope(grid: Grid) -> float:
     if len(means) < 2:
         raise KeyError("a slope needs at least two numbers of keys")
     return float(np.polyfit(np.log(means.index), np.log(means), 1)[0])
-
-
-def _there(grid: Grid, metric: str, keys: float | None = None) -> bool:
-    try:
-        grid.where(metric=metric, **({} if keys is None else {"keys": keys}))
-    except KeyError:
-        return False
-    return True
