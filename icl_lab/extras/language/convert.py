@@ -3,6 +3,7 @@
 Imported only where a model is exported.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -126,14 +127,9 @@ def _gpt2(model: GPT2) -> Any:
     }
     made: Any = GPT2LMHeadModel(GPT2Config(**sizes, **_common(model)))
     made.transformer.wpe.weight.copy_(code.table)
+    names = ("ln_1", "ln_2", "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     for ours, theirs in zip(model.blocks, made.transformer.h, strict=True):
-        attention, mlp = _parts(ours)
-        _copy(cast(Block, ours).before_attention, theirs.ln_1)
-        _copy(cast(Block, ours).before_mlp, theirs.ln_2)
-        _copy(attention.qkv, theirs.attn.c_attn)
-        _copy(attention.project, theirs.attn.c_proj)
-        _copy(mlp.widen, theirs.mlp.c_fc)
-        _copy(mlp.project, theirs.mlp.c_proj)
+        _copy_block(cast(Block, ours), theirs, names)
     _ends(model, made.transformer.wte, made.transformer.ln_f, made.lm_head)
     return made
 
@@ -152,18 +148,12 @@ def _neox(model: GPT2) -> Any:
         **_common(model),
     )
     made: Any = GPTNeoXForCausalLM(config)
+    names = ("input_layernorm", "post_attention_layernorm", "attention.query_key_value", "attention.dense")
     for ours, theirs in zip(model.blocks, made.gpt_neox.layers, strict=True):
-        attention, mlp = _parts(ours)
-        _copy(cast(Block, ours).before_attention, theirs.input_layernorm)
-        _copy(cast(Block, ours).before_mlp, theirs.post_attention_layernorm)
-        for ours_of, theirs_of in zip(
-            attention.qkv.parameters(), theirs.attention.query_key_value.parameters(), strict=True
-        ):  # rows: ours q, k, v of all heads; theirs q, k, v of each head
-            by_head = ours_of.view(3, spec.heads, spec.width // spec.heads, -1).transpose(0, 1)
-            theirs_of.copy_(by_head.reshape(theirs_of.shape))
-        _copy(attention.project, theirs.attention.dense)
-        _copy(mlp.widen, theirs.mlp.dense_h_to_4h)
-        _copy(mlp.project, theirs.mlp.dense_4h_to_h)
+        _copy_block(cast(Block, ours), theirs, (*names, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"))
+        for copied in theirs.attention.query_key_value.parameters():  # rows: ours q, k, v of all heads, theirs of each
+            by_head = copied.view(3, spec.heads, spec.width // spec.heads, -1).transpose(0, 1)
+            copied.copy_(by_head.reshape(copied.shape))
     _ends(model, made.gpt_neox.embed_in, made.gpt_neox.final_layer_norm, made.lm_head)
     return made
 
@@ -173,15 +163,15 @@ def _common(model: GPT2) -> dict[str, Any]:
     return {"vocab_size": model.reading.vocabulary, "tie_word_embeddings": False, **ends}
 
 
-def _parts(block: nn.Module) -> tuple[Attention, MLP]:
-    return cast(Attention, cast(Block, block).attention), cast(MLP, cast(Block, block).mlp)
-
-
-def _copy(ours: nn.Module | None, theirs: nn.Module) -> None:
-    """Copy weights and biases; transformers' GPT-2 keeps its matrices transposed."""
-    for name, value in cast(nn.Module, ours).named_parameters():
-        other = theirs.get_parameter(name)
-        other.copy_(value.T if type(theirs).__name__ == "Conv1D" and name == "weight" else value)
+def _copy_block(ours: Block, layer: nn.Module, names: Sequence[str]) -> None:
+    """Copy norms, attention and MLP to these parts of a layer; transformers' GPT-2 keeps its matrices transposed."""
+    attention, mlp = cast(Attention, ours.attention), cast(MLP, ours.mlp)
+    parts = (ours.before_attention, ours.before_mlp, attention.qkv, attention.project, mlp.widen, mlp.project)
+    for part, place in zip(parts, names, strict=True):
+        theirs = layer.get_submodule(place)
+        for name, value in cast(nn.Module, part).named_parameters():
+            turned = type(theirs).__name__ == "Conv1D" and name == "weight"
+            theirs.get_parameter(name).copy_(value.T if turned else value)
 
 
 def _ends(model: GPT2, embedding: nn.Embedding, norm: nn.LayerNorm, head: nn.Linear) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -62,33 +63,17 @@ def figures(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dic
     steps = answers.places.steps
     means = {name: [nats[:, at].mean().item() for at in steps.values()] for name, nats in answers.losses.items()}
     title = f"{Path(question.model).name}: {corpus.name}"
-    drawn = {
-        "loss": lines.rivals(
-            list(steps),
-            {name: [[value] for value in line] for name, line in means.items() if name not in REFERENCES},
-            {name.removeprefix("reference:"): line for name, line in means.items() if name in REFERENCES},
-            axis="tokens read",
-            title=title,
-            label="loss in nats per token",
-            log=False,
-            mark=question.near,
-        )
-    }
+    rivals = partial(lines.rivals, title=title, log=False, mark=question.near)
+    rules = {name: [[value] for value in line] for name, line in means.items() if name not in REFERENCES}
+    known = {name.removeprefix("reference:"): line for name, line in means.items() if name in REFERENCES}
+    drawn = {"loss": rivals(list(steps), rules, known, axis="tokens read", label="loss in nats per token")}
     if question.needles and len(question.needles.contexts) > 1:
         wrong = {
             attn: [[_share(answers.needles, attn, context)] for context in question.needles.contexts]
             for attn in question.attns
         }
-        drawn["needle"] = lines.rivals(
-            question.needles.contexts,
-            wrong,
-            {},
-            axis="tokens of context",
-            title=title,
-            label="needles missed",
-            log=False,
-            mark=question.near,
-        )
+        contexts = question.needles.contexts
+        drawn["needle"] = rivals(contexts, wrong, {}, axis="tokens of context", label="needles missed")
     return drawn
 
 
