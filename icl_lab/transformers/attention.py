@@ -53,19 +53,11 @@ def visible_mask(*, q_length: int, kv_length: int, allow_is_causal_skip: bool = 
     return mask
 
 
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **said: Any,
-) -> tuple[Tensor, Tensor | None]:
+def attention(module: nn.Module, *given: Any, **said: Any) -> tuple[Tensor, Tensor | None]:
     """The layer's normalizer on query (b h t_q d), key and value (b g t_k d) -> (b t_q h d), and weights if asked for.
 
-    Raises ``LabError`` where the layer has no normalizer, or gets an argument that normalizers do not know.
+    It is given what ``serve`` takes. Raises ``LabError`` where the layer has no normalizer, or gets an argument that
+    normalizers do not know.
     """
     rule = getattr(module, RULE, None)
     if rule is None:
@@ -75,7 +67,7 @@ def attention(
             " ref_model) is given a copy: ref_model=copy.deepcopy(model)."
         )
     setattr(module, CALLED, True)
-    return serve(rule, module, query, key, value, attention_mask, scaling, dropout, **said)
+    return serve(rule, module, *given, **said)
 
 
 def listen(module: nn.Module) -> list[RemovableHandle]:
