@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -124,9 +124,9 @@ class Context(Analysis):
         for done, (name, subject) in enumerate(subjects.items()):
             for length in self.lengths:
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
-                where, values = {"attn": name, "length": length}, errors[:, -last:].mean(1)
-                rows.append({**where, "metric": "error"} | summary(values))
-                single += trained.of_prompts(where, {"error": values})
+                values = errors[:, -last:].mean(1)
+                rows.append(row(name, "error", values, length=length))
+                single += trained.of_prompts({"attn": name, "length": length}, {"error": values})
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
 
@@ -134,14 +134,13 @@ class Context(Analysis):
         """The error after each length of context, means over prompts and seeds."""
         lengths, written = found["context"].values("length"), error_writer(found)
         last = answers(tasks.build(found.spec.task), int(lengths[0]))
-        text = [
+        rows = found.rows("context", "length", lambda v: written(fmean(v)), [*found.rules, *found.references])
+        return [
             f"The last {last} answers of a prompt, the same in all columns, where only so many of its last examples "
             f"are read. Trained up to {found.spec.train.longest}. Means over prompts and seeds.",
             "",
-            *md.head(["normalizer", *(f"{length:g} read" for length in lengths)]),
+            *md.table(["normalizer", *(f"{length:g} read" for length in lengths)], rows),
         ]
-        rows = found.rows("context", "length", lambda v: written(fmean(v)), [*found.rules, *found.references])
-        return [*text, *map(md.row, rows)]
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """The error over the examples that are read, the longest prompt of training dotted."""
@@ -224,9 +223,9 @@ class PerPosition(Analysis):
         for done, (name, subject) in enumerate(subjects.items()):
             errors = errors_of(trained.task, subject, prompt)
             for tokens, chosen in lies.steps.items():
-                found["per-position"].append(_row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
+                found["per-position"].append(row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
             ends = lies.ends(errors)
-            found["ends"] += [_row(name, metric, values) for metric, values in ends.items()]
+            found["ends"] += [row(name, metric, values) for metric, values in ends.items()]
             found["prompts"] += trained.of_prompts({"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
@@ -282,7 +281,8 @@ def answer_positions(task: Task, trained: int, length: int) -> AnswerPositions:
     return AnswerPositions(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
 
 
-def _row(name: str, metric: str, values: Tensor, **where: float) -> Row:
+def row(name: str, metric: str, values: Tensor, **where: float) -> dict[str, Any]:
+    """Values (b) of a normalizer -> a row of a grid: their mean, its standard error and their number."""
     return {"attn": name, **where, "metric": metric} | summary(values)
 
 

@@ -88,9 +88,7 @@ class Deviant(Analysis):
         """Put the deviant before the model and, once, before the references."""
         suite, at = tasks.require(trained.task.balanced, Stretchable), self.position
         undisturbed = trained.prompts(self.prompts, trained.task.training | {"length": trained.cell["length"]})
-        cells: list[Row] = []
-        positions: list[Row] = []
-        single: list[Row] = []
+        cells, positions, single = list[Row](), list[Row](), list[Row]()
         for name, subject in trained.subjects().items():
             before = errors_of(suite, subject, undisturbed)
             for factor in self.factors or suite.deviants:

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from icl_lab.analyses import registry
+from icl_lab.analyses.findings import cell
 from icl_lab.analyses.frame import Analysis, Findings, Row, Rows, TrainedModel
 from icl_lab.base import markdown as md
 from icl_lab.base import published
@@ -55,15 +56,14 @@ class PrintedBounds(Analysis):
     def measure(self, trained: TrainedModel) -> Rows:
         """Invert the clip error of each printed cell; then read the bounds of the stored models of the task."""
         task, printed = trained.task, list[Row]()
-        cells = [cell for cell in _cells() if cell[1] >= LOWEST]
+        cells = [each for each in _cells() if each[1] >= LOWEST]
         for points, column in READINGS.values():
             for sigma in sorted({sigma for _, sigma, _ in cells}):
                 targets = _targets(task, trained.spec.test, points, sigma + column)
                 labels, errors = zip(*((label, error) for label, at, error in cells if at == sigma), strict=True)
-                where = {"points": points, "column": column, "printed": sigma, "metric": "least-bound", "stderr": None}
+                where = {**NOBODY, "points": points, "column": column, "printed": sigma}
                 for label, value in zip(labels, least_bound(targets, np.array(errors)), strict=True):
-                    numbers = {"value": round(float(value), 3), "count": targets.size}
-                    printed.append({**NOBODY, "attn": label, **where, **numbers})
+                    printed.append(cell("least-bound", round(float(value), 3), targets.size, **where, attn=label))
         return {"printed": printed, "stored": list(_stored(trained))}
 
     def table(self, found: Findings) -> list[str]:
@@ -149,8 +149,7 @@ def _stored(trained: TrainedModel) -> Iterator[Row]:
         if (bound := run.bound()) is not None and np.isfinite(bound):
             final = "" if model.final_norm == "block" else f", {model.final_norm} norm"
             name = f"{run.spec.attn}, {run.spec.preset}{final}"
-            row = {**NOBODY, "attn": name, "seed": run.seed, "layers": model.layers, "metric": "bound", "count": 1}
-            yield {**row, "value": round(bound, 4), "stderr": None}
+            yield cell("bound", round(bound, 4), **{**NOBODY, "seed": run.seed}, attn=name, layers=model.layers)
 
 
 def _by_sigma(found: Findings, label: str, points: int, column: int) -> dict[float, float]:

@@ -76,12 +76,11 @@ class Theory(Analysis):
         weigh, seed = bounds.weigher(trained.spec.attn), trained.run.seed
         softmax = bounds.weigher("softmax")
         halves = {metric: bounds.weigher(trained.spec.attn, dtype) for metric, dtype in HALF.items()}
-        rows: list[Row] = []
+        rows, fading = list[Row](), list[Row]()
         for keys in self.keys:
             z = bounds.spread_rows(stream(seed, "theory", keys), self.rows, keys, self.reach)
             rows += [{**NOBODY, "keys": keys, **row} for row in self._cells(weigh, softmax, halves, z)]
             trained.tick(len(rows), len(rows) + 1)
-        fading: list[Row] = []
         with torch.no_grad():
             for keys in LENGTHS:
                 for gap in GAPS:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from icl_lab import normalizers
+from icl_lab.analyses.findings import Row, cell
 from icl_lab.analyses.profiles.families import rules
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue
@@ -61,15 +62,10 @@ def operations(n: int = POSTER_LENGTH) -> Grid:
     rows = []
     for name, count in OPERATIONS.items():
         printed = table.at("gflops_at_32k_printed", activation=name).number
-        cells = [("gflop", n, count(n) / 1e9)]
-        cells += (
-            [("gflop-printed", n, printed), ("printed-over-formula", n, printed * 1e9 / count(n))]
-            if n == POSTER_LENGTH
-            else []
-        )
-        rows += [
-            {"attn": name, "tokens": at, "metric": metric, "value": value, "count": 1} for metric, at, value in cells
-        ]
+        values = {"gflop": count(n) / 1e9}
+        if n == POSTER_LENGTH:
+            values |= {"gflop-printed": printed, "printed-over-formula": printed * 1e9 / count(n)}
+        rows += [cell(metric, value, attn=name, tokens=n) for metric, value in values.items()]
     return Grid.of(rows, ["tokens"], **WHO)
 
 
@@ -81,13 +77,11 @@ def printed_times() -> Grid:
     """
     table = published.load("poster_benchmark_times")
     base = {row["context_length"].number: row["value_as_stored"].number for row in table.where(head="vanilla")}
-    rows: list[dict[str, object]] = []
+    rows = list[Row]()
     for row in table.rows:
         tokens = row["context_length"].number
         ratio = row["value_as_stored"].number / base[tokens]
-        rows.append(
-            {"attn": f"poster:{row['head']}", "tokens": tokens, "metric": "forward", "value": ratio, "count": 1}
-        )
+        rows.append(cell("forward", ratio, attn=f"poster:{row['head']}", tokens=tokens))
     return Grid.of(rows, ["tokens"], **WHO)
 
 
@@ -107,7 +101,7 @@ def measure(
     peak. Softmax is measured against itself like any other: how far its ratio is from 1 is the noise of the machine.
     """
     chosen = rules(normalizers.names()) if choices is None else list(choices)
-    rows: list[dict[str, object]] = []
+    rows = list[Row]()
     for at, length in enumerate(lengths):
         for done, choice in enumerate(chosen):
             tick("costs", at * len(chosen) + done, len(lengths) * len(chosen), f"{choice} at {length}")

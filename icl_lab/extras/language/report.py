@@ -8,11 +8,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from icl_lab.analyses.context import row
 from icl_lab.base import markdown as md
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import wilson
 from icl_lab.extras.language import needle
-from icl_lab.extras.language.study import REFERENCES, Answers, LanguageQuestion, Needles, Row, row
+from icl_lab.extras.language.study import REFERENCES, Answers, LanguageQuestion, Needles, Row
 from icl_lab.figures import lines
 from icl_lab.tasks.texts.corpus import Corpus
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.analyses.context import AnswerPositions
+from icl_lab.analyses.context import AnswerPositions, row
 from icl_lab.base.errors import BadValue, Stopped
 from icl_lab.base.progress import Tick, silent
 from icl_lab.base.rng import stream
@@ -18,7 +18,7 @@ from icl_lab.extras.language import needle
 from icl_lab.extras.language.disk import OnDisk
 from icl_lab.extras.language.loss import losses
 from icl_lab.extras.language.model import LanguageModel, read
-from icl_lab.runs.measure import TEST_SEED, summary
+from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.texts.corpus import Corpus, corpus_in
 from icl_lab.tasks.texts.ngrams import ngram
 
@@ -150,11 +150,6 @@ def _needles(
         ]
         tick(done + 1, len(cells))
         yield row(attn, "missed", torch.tensor(missed), **where), heads
-
-
-def row(name: str, metric: str, values: Tensor, **where: float) -> Row:
-    """Values (b) of a normalizer -> a row of a grid: their mean, its standard error and their number."""
-    return {"attn": name, **where, "metric": metric} | summary(values)
 
 
 def _counter(progress: Tick, what: str) -> Callable[[int, int], object]:
