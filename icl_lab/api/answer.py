@@ -91,11 +91,6 @@ class ExperimentReport(show.Written):
         """Names of the files in the folder."""
         return list(written(self.folder))
 
-    @checked
-    def page(self) -> show.Page:
-        """Return the page, which shows itself in a notebook."""
-        return show.Page(self.folder / "report.html")
-
     def __repr__(self) -> str:
         return f"<experiment {self.name}; {self.folder}>"
 

@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
 from icl_lab.base import markdown as md
+from icl_lab.execute.arguments import checked
 from icl_lab.figures.base import encode
+
+if TYPE_CHECKING:
+    from icl_lab.execute.study import Made
 
 TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 CELL = "padding:2px 10px 2px 0;text-align:{};border:0"
@@ -20,16 +24,20 @@ CELL = "padding:2px 10px 2px 0;text-align:{};border:0"
 class Written:
     """A result in a folder, as a command would have printed it."""
 
-    made: Any
+    made: "Made"
 
     @property
     def folder(self) -> Path:
         """The folder with the numbers, tables, figures and pages."""
-        folder: Path = self.made.folder
-        return folder
+        return self.made.folder
+
+    @checked
+    def page(self) -> "Page":
+        """Return the page, which shows itself in a notebook."""
+        return Page(self.folder / "report.html")
 
     def __str__(self) -> str:
-        return str(self.made.text)
+        return self.made.text
 
 
 @dataclass(frozen=True)

@@ -149,11 +149,6 @@ class Study(show.Written):
             raise UnknownName("figure of the comparison", name, self._pictures)
         return paper.drawn(self._pictures[name].draw, style, columns)
 
-    @checked
-    def page(self) -> show.Page:
-        """Return the page of the comparison, which shows itself in a notebook."""
-        return show.Page(self.folder / "report.html")
-
     def __repr__(self) -> str:
         rules = ", ".join(self.numbers.grids)
         return f"<comparison of {rules}, {self.numbers.seeds} seeds: {self.verdict}; {self.folder}>"
