@@ -2,28 +2,24 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from icl_lab import tasks
 from icl_lab.base.progress import Tick, silent
+from icl_lab.comparison import page, rates, rescaled
+from icl_lab.comparison.page import Section
+from icl_lab.comparison.study import PairedGrids, compare, tidy
+from icl_lab.runs import environment, provenance, study_folder, summary
+from icl_lab.runs.run import Run
+from icl_lab.runs.store import Store
+from icl_lab.runs.study_folder import StudyRecord
 
-if TYPE_CHECKING:
-    from icl_lab.comparison.page import Section
-    from icl_lab.comparison.study import PairedGrids
-    from icl_lab.runs.run import Run
-    from icl_lab.runs.store import Store
-    from icl_lab.runs.study_folder import StudyRecord
 
-
-def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, tuned_in: "Store | None" = None) -> "PairedGrids":
+def gather(groups: Mapping[str, Sequence[Run]], baseline: str, tuned_in: Store | None = None) -> PairedGrids:
     """Build the study of finished runs, one group of seeds a normalizer; raises ``BadValue`` where they do not fit.
 
     ``tuned_in`` is the store with the learning-rate curves of runs at own rates.
     """
-    from icl_lab import tasks
-    from icl_lab.comparison import rates, rescaled
-    from icl_lab.comparison.study import PairedGrids
-    from icl_lab.runs import summary
-
     read = {name: [run.measured() for run in runs] for name, runs in groups.items()}
     grids = {name: [grid for grid, _ in found] for name, found in read.items()}
     kept = {name: [errors for _, errors in found] for name, found in read.items()}
@@ -45,27 +41,25 @@ def gather(groups: Mapping[str, Sequence["Run"]], baseline: str, tuned_in: "Stor
 
 
 def described(
-    groups: Mapping[str, Sequence["Run"]],
+    groups: Mapping[str, Sequence[Run]],
     baseline: str,
     command: str,
     title: str = "",
     kind: str = "compare",
     *,
     own: bool = False,
-) -> "StudyRecord":
+) -> StudyRecord:
     """Describe a comparison of these runs, finished or not; ``own``: each normalizer at its own learning rates."""
-    from icl_lab.runs.study_folder import StudyRecord
-
     options = {"baseline": baseline, "title": title} | ({"rates": "own"} if own else {})
     return StudyRecord.of(kind, options, groups, command)
 
 
 def publish(
-    study: "PairedGrids",
-    groups: Mapping[str, Sequence["Run"]],
+    study: PairedGrids,
+    groups: Mapping[str, Sequence[Run]],
     folder: Path,
-    made: "StudyRecord",
-    sections: Sequence["Section"] = (),
+    made: StudyRecord,
+    sections: Sequence[Section] = (),
     tick: Tick = silent,
     show: Callable[[str], object] = lambda text: None,
 ) -> tuple[str, list[str]]:
@@ -75,10 +69,6 @@ def publish(
     without ``sections``, with its main table.
     Returns the table as text and the names of the files.
     """
-    from icl_lab.comparison import page
-    from icl_lab.comparison.study import compare, tidy
-    from icl_lab.runs import environment, provenance, study_folder
-
     runs = [run for seeds in groups.values() for run in seeds]
     claims = bool(sections)
     sections = [*sections, *page.divergences(groups), *page.tuning(study)]
