@@ -141,17 +141,13 @@ class PairedGrids:
     def _mean(self, rule: str, number: int, name: str, cell: Labels) -> float:
         """Metric of a predictor in the grid of a seed of a normalizer, over the facets that a cell lacks."""
         values = self.grids[rule][number].by("attn", "metric", *cell).get((name, self.metric, *cell.values()), [])
-        if len(values) != self._facets(cell):
+        if len(values) != math.prod(n for facet, n in self.averaged.items() if facet not in cell):
             raise KeyError(f"{len(values)} cells of {name} have {cell}")
         return float(np.mean(values))
 
     @cached_property
     def _models(self) -> dict[str, list[str]]:
         return {rule: [model_name(grid) for grid in grids] for rule, grids in self.grids.items()}
-
-    def _facets(self, cell: Labels) -> int:
-        """Number of rows that a value in a cell is the mean of."""
-        return math.prod(n for facet, n in self.averaged.items() if facet not in cell)
 
     def map(self, rule: str) -> Map:
         """The mean over seeds in every cell of the task's two main axes, everything else as in training."""
