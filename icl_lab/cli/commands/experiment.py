@@ -1,7 +1,6 @@
 """The command that does published results again."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
@@ -22,9 +21,7 @@ from icl_lab.cli.options import (
     where_options,
 )
 from icl_lab.cli.output import out
-
-if TYPE_CHECKING:
-    from icl_lab.execute.where import Where
+from icl_lab.execute.where import Where
 
 
 @click.command()
@@ -56,7 +53,7 @@ def experiment(
     overlay: bool,
     until_decided: bool,
     budget: float | None,
-    where: "Where",
+    where: Where,
 ) -> None:
     """Do a published table or figure again, with the printed numbers; trains missing runs.
 
