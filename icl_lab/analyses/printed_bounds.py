@@ -149,7 +149,7 @@ def _stored(trained: TrainedModel) -> Iterator[Row]:
         if (bound := run.bound()) is not None and np.isfinite(bound):
             final = "" if model.final_norm == "block" else f", {model.final_norm} norm"
             name = f"{run.spec.attn}, {run.spec.preset}{final}"
-            yield cell("bound", round(bound, 4), **{**NOBODY, "seed": run.seed}, attn=name, layers=model.layers)
+            yield cell("bound", round(bound, 4), 1, **{**NOBODY, "seed": run.seed}, attn=name, layers=model.layers)
 
 
 def _by_sigma(found: Findings, label: str, points: int, column: int) -> dict[float, float]:

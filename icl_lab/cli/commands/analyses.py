@@ -91,7 +91,7 @@ def _tell(answer: icl.Answer) -> None:
 def _option(field: "dataclasses.Field[Any]", hint: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The click option of a field: by its type, its default and what ``option`` says of it."""
     about, (kind, many) = field.metadata, frame.kind_of(hint)
-    default = None if field.default is dataclasses.MISSING else field.default
+    default: Any = None if field.default is dataclasses.MISSING else field.default
     names = [f"--{name.replace('_', '-')}" for name in (field.name, *about.get("names", ()))]
     settings: dict[str, Any] = {"help": about.get("help", ""), "required": default is None and not _optional(hint)}
     if kind is bool:
