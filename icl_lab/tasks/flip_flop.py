@@ -49,15 +49,12 @@ class FlipFlop(SymbolAnswers):
         "cross-entropy": "cross-entropy of a read bit in nats",
     }
     usual: ClassVar[Mapping[str, str]] = mixed_curriculum(8, 64, 4, positions="rotary")
+    training: ClassVar[dict[str, float]] = {"ignored": 80.0}
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"ignored": (10, 50, 80, 90, 98), "length": (32, 64, 128, 256, 512)},
         "thin": {"ignored": (10, 80, 98), "length": (32, 64, 128, 256)},
         "tiny": {"ignored": (10, 80, 98), "length": (32, 64)},
     }
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"ignored": 80.0}
 
     def check_length(self, length: int, **shift: float) -> None:
         """A write and a read must fit, and no more than all others can be ignored."""

@@ -53,6 +53,7 @@ class Digits(HasPictures, ReadsFiles):
         "translation": Label("pixels that the image is moved by", "moved"),
         "length": Label("patches of an image", "patches"),
     }
+    training: ClassVar[dict[str, float]] = {"noise": 0.0, "contrast": 1.0, "translation": 0.0}
     metric_labels: ClassVar[Mapping[str, str]] = {
         "error": "error rate",
         "cross-entropy": "cross-entropy in nats",
@@ -118,10 +119,6 @@ class Digits(HasPictures, ReadsFiles):
     def usual(self) -> Mapping[str, str]:  # type: ignore[override]
         """Prompts of one length."""
         return {f"train.curriculum.{end}": str(self.patches) for end in ("stop", "start")}
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"noise": 0.0, "contrast": 1.0, "translation": 0.0}
 
     def pins(self) -> Mapping[str, str]:
         return {}

@@ -41,6 +41,7 @@ class SelectiveCopy(SymbolAnswers):
     trivial: ClassVar[tuple[str, ...]] = ("chance", "most-recent")
     usual: ClassVar[Mapping[str, str]] = mixed_curriculum(12, 48, 4, positions="rotary")
     axis_labels: ClassVar[Mapping[str, Label]] = {"copied": Label("symbols to be copied", "n")}
+    training: ClassVar[dict[str, float]] = {"copied": 4.0}
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"copied": (2, 4, 8, 16), "length": (48, 96, 192, 384)},
         "thin": {"copied": (2, 4, 8), "length": (24, 48, 96, 192)},
@@ -53,17 +54,9 @@ class SelectiveCopy(SymbolAnswers):
         require(4 <= self.symbols <= MOST, f"symbols must be at least 4 and at most {MOST:,}", self.symbols)
 
     @property
-    def vocabulary(self) -> int:  # type: ignore[override]
-        return self.symbols
-
-    @property
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each symbol: the first token that is none is the blank, the next the sign to copy."""
         return self.symbols - 2
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"copied": 4.0}
 
     def check_length(self, length: int, **shift: float) -> None:
         """The symbols, the sign to copy, and a blank for each symbol must fit."""
@@ -156,10 +149,6 @@ class Compression(SymbolAnswers):
     def kinds(self) -> int:
         """The symbols."""
         return self.symbols - 1
-
-    @property
-    def vocabulary(self) -> int:  # type: ignore[override]
-        return self.symbols
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -265,6 +254,7 @@ class FuzzyRecall(SymbolAnswers):
     least: ClassVar[int] = 4 * MOTIF
     usual: ClassVar[Mapping[str, str]] = mixed_curriculum(12, 48, 4, positions="rotary")
     axis_labels: ClassVar[Mapping[str, Label]] = {"key_tokens": Label("tokens of a key", "k")}
+    training: ClassVar[dict[str, float]] = {"key_tokens": float(MOTIF)}
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"key_tokens": (1, 2, 3), "length": (24, 48, 96, 192, 384)},
         "thin": {"key_tokens": (1, 2, 3), "length": (24, 48, 96, 192)},
@@ -278,17 +268,9 @@ class FuzzyRecall(SymbolAnswers):
         require(8 <= self.symbols <= MOST_OF_GROUPS and self.symbols % 2 == 0, bound, self.symbols)
 
     @property
-    def vocabulary(self) -> int:  # type: ignore[override]
-        return self.symbols
-
-    @property
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each token of values; keys have as many, then come the filler and the sign q."""
         return self.symbols // 2 - 1
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"key_tokens": float(MOTIF)}
 
     def check_length(self, length: int, **shift: float) -> None:
         super().check_length(length)
@@ -382,6 +364,7 @@ class Memorization(SymbolAnswers):
         "train.curriculum.stop": "16",
         "model.positions": "rotary",
     }
+    training: ClassVar[dict[str, float]] = {"named": 100.0}
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"named": (1, 10, 50, 100), "length": (8, 16, 32, 64)},
         "thin": {"named": (10, 100), "length": (8, 16, 32)},
@@ -396,17 +379,9 @@ class Memorization(SymbolAnswers):
         require(5 <= self.symbols <= MOST, f"symbols must be at least 5 and at most {MOST:,}", self.symbols)
 
     @property
-    def vocabulary(self) -> int:  # type: ignore[override]
-        return self.symbols
-
-    @property
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each value."""
         return (self.symbols - 1) // 2
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"named": 100.0}
 
     def check_length(self, length: int, **shift: float) -> None:
         super().check_length(length)

@@ -50,6 +50,7 @@ class Needle(Retrieval):
         "first": "error rate, first symbol",
         "cross-entropy": "cross-entropy of the answer in nats",
     }
+    training: ClassVar[dict[str, float]] = {"depth": 50.0}  # the middle: training draws every depth alike
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
         "thin": {"depth": (10, 30, 50, 70, 90), "length": (64, 128, 256, 512, 1024)},
@@ -105,11 +106,6 @@ class Needle(Retrieval):
         """Check that the needle, context of the same length, and the question fit."""
         bound = f"a needle of {1 + self.answer} tokens needs prompts of {self.least} or more"
         require(length >= self.least, bound, length)
-
-    @property
-    def training(self) -> dict[str, float]:
-        """The middle: training draws every depth alike."""
-        return {"depth": 50.0}
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draw contexts; a shift of depth moves the needle and draws nothing anew.

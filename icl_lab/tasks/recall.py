@@ -99,10 +99,6 @@ class Recall(SymbolAnswers):
         return self.symbols // 2
 
     @property
-    def vocabulary(self) -> int:  # type: ignore[override]
-        return self.symbols
-
-    @property
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each value."""
         return self.half

@@ -74,6 +74,13 @@ class SymbolAnswers(Task):
         "cross-entropy": "cross-entropy of a symbol in nats",
     }
 
+    symbols: int  # of an option, where the vocabulary is not fixed
+
+    @property
+    def vocabulary(self) -> int:  # type: ignore[override]
+        """The symbols, each of which may be a token."""
+        return self.symbols
+
     def loss(self, outputs: Tensor, prompt: Prompt) -> Tensor:
         """The mean cross-entropy of a symbol in nats."""
         return prompt.mean(nats(outputs, prompt))

@@ -37,6 +37,7 @@ class Windows(ReadsText):
         "test.prompts": "64",  # a twentieth of a nat can be resolved; where less is asked, an experiment names more
     }
     axis_labels: ClassVar[Mapping[str, Label]] = {"kept": Label("tokens read as they stand, in percent", "kept")}
+    training: ClassVar[dict[str, float]] = {"kept": 100.0}
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"kept": (80, 90, 95, 100), "length": (128, 256, 512, 1024, 2048)},
         "thin": {"kept": (80, 100), "length": (128, 256, 512, 1024, 2048)},
@@ -59,10 +60,6 @@ class Windows(ReadsText):
     def outputs(self) -> int:  # type: ignore[override]
         """A logit for each token of the text."""
         return self.corpus.vocabulary if self.tokenizer or self.file == GRAMMAR else 256
-
-    @property
-    def training(self) -> dict[str, float]:
-        return {"kept": 100.0}
 
     def pins(self) -> Mapping[str, str]:
         return {"sha": self.corpus.sha[:12]} if self.file or self.tokenizer else {}

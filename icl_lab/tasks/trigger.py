@@ -51,16 +51,12 @@ class Trigger(Task):
         "at-trigger": "squared error at the trigger (0 scores 1)",
         "elsewhere": "squared error where 0 is wanted",
     }
+    training: ClassVar[dict[str, float]] = {"depth": 50.0}  # the middle: training draws every depth alike
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"depth": (10, 30, 50, 70, 90), "length": (8, 16, 32, 64, 128)},
         "thin": {"depth": (10, 50, 90), "length": (8, 16, 32, 64)},
         "tiny": {"depth": (10, 50, 90), "length": (16, 32)},
     }
-
-    @property
-    def training(self) -> dict[str, float]:
-        """The middle: training draws every depth alike."""
-        return {"depth": 50.0}
 
     def check_length(self, length: int, **shift: float) -> None:
         """The first token, a number, the trigger and a token after it must fit; it stands within the prompt."""

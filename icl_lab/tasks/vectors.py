@@ -39,6 +39,7 @@ class VectorNeedle(Task):
     axis_labels: ClassVar[Mapping[str, Label]] = {"depth": Label("depth of the needle in percent", "depth")}
     metric_labels: ClassVar[Mapping[str, str]] = {"error": "squared error of the answer (0 scores 1)"}
     usual: ClassVar[Mapping[str, str]] = mixed_curriculum(4, 16, 2, positions="rotary")
+    training: ClassVar[dict[str, float]] = {"depth": 50.0}  # the middle: training draws every depth alike
     axes: ClassVar[Mapping[str, Axes]] = {
         "full": {"depth": (10, 30, 50, 70, 90), "length": (16, 32, 64, 128, 256)},
         "thin": {"depth": (10, 30, 50, 70, 90), "length": (16, 32, 64, 128)},
@@ -59,11 +60,6 @@ class VectorNeedle(Task):
     def outputs(self) -> int:  # type: ignore[override]
         """A value."""
         return self.dim
-
-    @property
-    def training(self) -> dict[str, float]:
-        """The middle: training draws every depth alike."""
-        return {"depth": 50.0}
 
     def tokens(self, length: int) -> int:
         return 2 * length - 1
