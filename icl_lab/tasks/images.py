@@ -40,6 +40,9 @@ class Digits(HasPictures, ReadsFiles):
     """
 
     roles: ClassVar[int] = 1
+    outputs: ClassVar[int] = 10  # a logit for each class
+    # Channels, rows and columns, known without scikit-learn: who lists, plans or estimates runs asks for them.
+    shape: ClassVar[tuple[int, int, int]] = (1, 8, 8)
     bidirectional: ClassVar[bool] = True
     worst: ClassVar[float] = 1.0
     headline: ClassVar[str] = "error"
@@ -71,11 +74,6 @@ class Digits(HasPictures, ReadsFiles):
         return pictures("")
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, rows and columns of an image."""
-        return 1, 8, 8  # known without scikit-learn: who lists, plans or estimates runs asks for it
-
-    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches; raises ``BadValue`` where they do not fill an image."""
         _, h, w = self.shape
@@ -94,11 +92,6 @@ class Digits(HasPictures, ReadsFiles):
     def width(self) -> int:  # type: ignore[override]
         """The pixels of a patch, channel by channel."""
         return self.shape[0] * self.patch**2
-
-    @property
-    def outputs(self) -> int:  # type: ignore[override]
-        """A logit for each class."""
-        return 10
 
     @property
     def axes(self) -> Mapping[str, Axes]:  # type: ignore[override]
@@ -235,7 +228,7 @@ class Images(Digits):
         return found
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]
         return self.pictures.shape if self.folder else super().shape
 
     @property

@@ -33,6 +33,8 @@ class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
     the final truth value, for position each answer's own).
     """
 
+    sentence: ClassVar[str]  # about the numbers so far, in words
+    decisive: ClassVar[int]  # the sign of a number that decides the sentence for good: -1 for every, +1 for some
     headline: ClassVar[str] = "balanced-last"
     trivial: ClassVar[tuple[str, ...]] = ("always-false", "always-true")
     beside: ClassVar[tuple[str, ...]] = ("balanced-last", "any", "last")
@@ -77,16 +79,6 @@ class Quantifier(SingleNumbers, TypedPrompts, Rescalable):
     @abstractmethod
     def truth(self, x: Tensor) -> Tensor:
         """X (b L) -> the truth value of the sentence about x_1 .. x_i, (b L) bool."""
-
-    @property
-    @abstractmethod
-    def sentence(self) -> str:
-        """The sentence about the numbers so far, in words."""
-
-    @property
-    @abstractmethod
-    def decisive(self) -> int:
-        """The sign of a number that decides the sentence for good: -1 for every, +1 for some."""
 
     def sample(self, rng: torch.Generator, prompts: int, length: int, **shift: float) -> Prompt:
         """Draw numbers and their running truth; sigma stretches the numbers and changes no truth value."""
@@ -228,13 +220,8 @@ class Every(Quantifier):
     The prompt of the paper's Figure 2 reads 1 True -2 False 3 False 70, that is 1 1 -2 -1 3 -1 70, and False is right.
     """
 
-    @property
-    def sentence(self) -> str:
-        return "every number"
-
-    @property
-    def decisive(self) -> int:
-        return -1
+    sentence: ClassVar[str] = "every number"
+    decisive: ClassVar[int] = -1
 
     def truth(self, x: Tensor) -> Tensor:
         return (x > 0).cummin(1).values
@@ -251,13 +238,8 @@ class Some(Quantifier):
     A prompt reads -1 False -2 False 3 True -70, that is -1 -1 -2 -1 3 1 -70, and True is right.
     """
 
-    @property
-    def sentence(self) -> str:
-        return "at least one number"
-
-    @property
-    def decisive(self) -> int:
-        return 1
+    sentence: ClassVar[str] = "at least one number"
+    decisive: ClassVar[int] = 1
 
     def truth(self, x: Tensor) -> Tensor:
         return (x > 0).cummax(1).values

@@ -175,9 +175,7 @@ class Regression(Rescalable):
     def prefixes(self) -> bool:  # type: ignore[override]
         return not self.asks_once
 
-    @property
-    def suffixes(self) -> bool:  # type: ignore[override]
-        return not self.asks_once
+    suffixes = prefixes
 
     @property
     def prefix(self) -> str:
