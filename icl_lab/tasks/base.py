@@ -12,22 +12,16 @@ import torch
 from torch import Tensor
 
 from icl_lab.base.errors import BadValue, UnknownOption
-from icl_lab.tasks.declared import LENGTH, Clip, Label, Summary
-from icl_lab.tasks.drawing import by_class
-from icl_lab.tasks.prompt import Mark, Predictor, Prompt, ScoredAnswer, plain
-
-__all__ = [
-    "Clip",
-    "Label",
-    "Mark",
-    "Predictor",
-    "Prompt",
-    "ScoredAnswer",
-    "Summary",
-    "Task",
-    "by_class",
-    "plain",
-]
+from icl_lab.tasks.declared import LENGTH
+from icl_lab.tasks.declared import Clip as Clip  # tasks find all they need here
+from icl_lab.tasks.declared import Label as Label
+from icl_lab.tasks.declared import Summary as Summary
+from icl_lab.tasks.drawing import by_class as by_class
+from icl_lab.tasks.prompt import Mark as Mark
+from icl_lab.tasks.prompt import Predictor as Predictor
+from icl_lab.tasks.prompt import Prompt as Prompt
+from icl_lab.tasks.prompt import ScoredAnswer as ScoredAnswer
+from icl_lab.tasks.prompt import plain as plain
 
 EVERYWHERE = slice(None)
 

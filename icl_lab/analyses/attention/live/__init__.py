@@ -7,20 +7,12 @@ what a reader sees of it.
 from functools import cache
 from pathlib import Path
 
-from icl_lab.analyses.attention.live.export import Exported, LayerGraphs, export_model, export_normalizer
-from icl_lab.analyses.attention.live.graph import NotExportable, OperatorGraph
-
-__all__ = [
-    "Exported",
-    "LayerGraphs",
-    "NotExportable",
-    "OperatorGraph",
-    "controls",
-    "engine",
-    "export_model",
-    "export_normalizer",
-]
-
+from icl_lab.analyses.attention.live.export import Exported as Exported
+from icl_lab.analyses.attention.live.export import LayerGraphs as LayerGraphs
+from icl_lab.analyses.attention.live.export import export_model as export_model
+from icl_lab.analyses.attention.live.export import export_normalizer as export_normalizer
+from icl_lab.analyses.attention.live.graph import NotExportable as NotExportable
+from icl_lab.analyses.attention.live.graph import OperatorGraph as OperatorGraph
 
 ENGINE = ("interpreter", "model")
 CONTROLS = ("state", "prompt", "answers", "controls")
