@@ -82,9 +82,6 @@ class NewFile(Folder):
 class Finite(click.FloatRange):
     """A finite number within bounds: comparisons let NaN through."""
 
-    def __init__(self, least: float, most: float, *, least_open: bool = False) -> None:
-        super().__init__(least, most, min_open=least_open)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse NaN, then what lies out of bounds."""
         found = super().convert(value, param, ctx)

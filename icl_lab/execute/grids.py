@@ -19,6 +19,7 @@ from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.base.tables import csv_text
 from icl_lab.comparison.gather import gather
+from icl_lab.comparison.page.words import number
 from icl_lab.comparison.statistics import Effect
 from icl_lab.execute.complete import complete
 from icl_lab.execute.plan import RunPlan
@@ -142,8 +143,8 @@ def _text(
     lines = []
     for row in rows:
         star = " *" if id(row) in marked else ""
-        cells = [*(row[field] for field in plan.grid), row["attn"], _number(fmean(row["errors"])) + star]
-        cells += [_number(row["summary"])] if "summary" in row else []
+        cells = [*(row[field] for field in plan.grid), row["attn"], number(fmean(row["errors"])) + star]
+        cells += [number(row["summary"])] if "summary" in row else []
         numbers = [_interval(row.get(name)) for name in EFFECTS] if baseline else []
         lines.append([*cells, *("" if math.isnan(each[0]) else md.interval(*each) for each in numbers)])
     about = f"{metric}, in training conditions" if "summary" in rows[0] else f"Last {metric}"
@@ -159,10 +160,6 @@ def _text(
     return "\n".join(
         [title, "", *notes, "", *md.table([*head, *compared], lines), "", f"Made by {md.code(command)}.", ""]
     )
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3g}"
 
 
 def figure(plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str) -> "Figure | None":
@@ -203,4 +200,4 @@ def _named(values: Iterable[str]) -> bool:
 
 def _places(values: Sequence[str]) -> dict[str, float]:
     """Places of values on an axis: the numbers themselves, or their order where one is no number."""
-    return {value: float(number if _named(values) else value) for number, value in enumerate(values)}
+    return {value: float(place if _named(values) else value) for place, value in enumerate(values)}
