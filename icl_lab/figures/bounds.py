@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from icl_lab.figures.axes import finish, laid_out, legend, log_ticks, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
-from icl_lab.figures.styles import MARKERS, Style, styles
+from icl_lab.figures.styles import Style, styles
 
 Line = Sequence[tuple[float, float]]
 Model = Mapping[str, Mapping[float, float]]  # bound, largest, error, floor or rescaled -> spread of functions -> value
@@ -69,27 +69,19 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
     return figure
 
 
-def bound(sizes: Mapping[str, Mapping[str, Sequence[Model]]], *, title: str, words: tuple[str, str]) -> Figure:
+def bound(models: Mapping[str, Sequence[Model]], *, title: str, words: tuple[str, str]) -> Figure:
     """Draw the largest answers B against the bound C, one dot per model, and errors over the spread of functions.
 
-    ``sizes`` holds the models of each size, by label and seed. Left: those of all sizes, distinguished by markers.
-    Right: geometric means over seeds of the models of the last size; shaded are errors below the floor of the lowest
-    bound. ``words`` name the spread and the error.
+    ``models`` are by label, one a seed. Right: geometric means over seeds; shaded are errors below the floor of the
+    lowest bound. ``words`` name the spread and the error.
     """
     figure = sheet(10.4, 4.6, title)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
-    looks = styles(dict.fromkeys(label for models in sizes.values() for label in models))
-    marks = dict(zip(sizes, MARKERS, strict=False)) if len(sizes) > 1 else {}
-    _largest(left, sizes, looks, marks)
-    *_, (size, last) = sizes.items()
-    _errors(right, last, looks)
+    looks = styles(models)
+    _largest(left, models, looks)
+    _errors(right, models, looks)
     right.set(xscale="log", yscale="log", xlabel=f"{words[0]} (1: training)", ylabel=words[1])
     finish(right, "")
-    for name, mark in marks.items():
-        right.plot([], [], mark, color="0.5", markersize=5, label=name)
-    if marks:
-        left.set_title("all sizes")
-        right.set_title(size)
     legend(figure, right)
     return figure
 
@@ -167,18 +159,12 @@ def law(
     return figure
 
 
-def _largest(
-    axes: Axes,
-    sizes: Mapping[str, Mapping[str, Sequence[Model]]],
-    looks: Mapping[str, Style],
-    marks: Mapping[str, str],
-) -> None:
+def _largest(axes: Axes, models: Mapping[str, Sequence[Model]], looks: Mapping[str, Style]) -> None:
     """Dots, one per model: its bound C across, its largest answer B upwards."""
     highest = 0.0
-    dots = [(size, label, each) for size, models in sizes.items() for label, seeds in models.items() for each in seeds]
-    for size, label, each in dots:
+    for look, each in ((looks[label], each) for label, seeds in models.items() for each in seeds):
         c, b = next(iter(each["bound"].values())), max(each["largest"].values())
-        axes.plot(c, b, marks.get(size, looks[label].marker), color=looks[label].color, markersize=5)
+        axes.plot(c, b, look.marker, color=look.color, markersize=5)
         highest = max(highest, 1.1 * c, 1.1 * b)
     axes.plot([0, highest], [0, highest], color="0.6", linewidth=1, zorder=0)
     axes.annotate("B = C", (0.3 * highest, 0.3 * highest), (-4, 4), textcoords="offset points", ha="right", color="0.4")
@@ -191,7 +177,7 @@ def _errors(axes: Axes, models: Mapping[str, Sequence[Model]], looks: Mapping[st
     """Errors of each label as they are and with labels rescaled, and the floor shaded."""
     lowest, floors = np.inf, list[Mapping[float, float]]()
     for label, look in looks.items():
-        seeds = models.get(label, [])
+        seeds = models[label]
         axes.plot([], [], "-", color=look.color, linewidth=1.6, label=label)
         for metric, dash in (("error", "-"), ("rescaled", ":")):
             known = [each[metric] for each in seeds if metric in each]

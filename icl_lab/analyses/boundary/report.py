@@ -23,6 +23,7 @@ from icl_lab.analyses.boundary.bounds import (
 from icl_lab.analyses.boundary.curves import SLACK, Line
 from icl_lab.analyses.findings import Findings, known
 from icl_lab.base import markdown as md
+from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import Effect, paired
 from icl_lab.figures import bounds as pictures
 from icl_lab.figures.base import short
@@ -297,9 +298,7 @@ def figures(found: Bounds, title: str) -> dict[str, Figure]:
     about = f"{found.spec.task}, {found.spec.preset}"
     if models := bounded(found):
         named = words(tasks.build(found.spec.task))
-        made["bound"] = pictures.bound(
-            {found.spec.preset: models}, title=f"{about}: what bounds the answers", words=named
-        )
+        made["bound"] = pictures.bound(models, title=f"{about}: what bounds the answers", words=named)
     if dots := _dots(found):
         law = pictures.law(dots, title=f"{about}: the bound and the labels of training", marks={found.spec.preset: "o"})
         made["law"] = law
@@ -362,16 +361,13 @@ def _sweep(found: Bounds, title: str) -> Figure | None:
 
 
 def _panel(found: Bounds, line: Line) -> pictures.BoundPanel:
-    axes = {"slope": line.slope, "intercept": line.intercept, "scale": line.scale}
-    curves: dict[str, list[pictures.Line]] = {}
-    onsets: dict[str, list[float]] = {}
-    bounds: dict[str, list[float]] = {}
-    for rule in found.rules:
-        frame = found["curves"].where(attn=rule, **axes).frame
-        frame = frame[frame["target"].abs() <= found.reach]
-        curves[rule] = [
-            list(zip(part["target"], part["value"], strict=True)) for _, part in frame.groupby("seed", sort=True)
-        ]
-        onsets[rule] = [side * value for side in SIDES for value in found.values(rule, line, side, "onset")]
-        bounds[rule] = known(side * value for side in SIDES for value in found.values(rule, line, side, "bound"))
-    return pictures.BoundPanel(curves, onsets, bounds)
+    def both_sides(rule: str, metric: str) -> list[float]:
+        return known(side * value for side in SIDES for value in found.values(rule, line, side, metric))
+
+    frame = found["curves"].where(slope=line.slope, intercept=line.intercept, scale=line.scale).frame
+    near = Grid(frame[frame["target"].abs() <= found.reach])
+    return pictures.BoundPanel(
+        {rule: near.where(attn=rule).lines("target", "seed") for rule in found.rules},
+        {rule: both_sides(rule, "onset") for rule in found.rules},
+        {rule: both_sides(rule, "bound") for rule in found.rules},
+    )
