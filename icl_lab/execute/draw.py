@@ -59,7 +59,7 @@ def draw_history(run: Run) -> None:
 def history_figures(run: Run) -> dict[str, Figure]:
     """Learning curve of a trained run, and the numbers that its normalizers learned on the way, if any."""
     title, history = f"{run.spec.task}, {run.spec.attn}, {run.spec.preset}, seed {run.seed}", run.history()
-    curve = training.learning_curve({run.spec.attn: history}, title=title, label="training loss")
+    curve = training.learning_curve(run.spec.attn, history, title=title, label="training loss")
     learned = training.learned(history, title=title)
     return {"learning-curve": curve} | ({"learned": learned} if learned is not None else {})
 

@@ -22,20 +22,16 @@ SMOOTH = 15  # rows of a history that a smoothed value is the geometric mean of,
 CROWD = 8  # more normalizers than this get a panel each
 
 
-def learning_curve(histories: Mapping[str, History], *, title: str, label: str) -> Figure:
-    """Draw the training loss of each name, on a logarithmic scale, and the length of the prompts below it."""
+def learning_curve(rule: str, history: History, *, title: str, label: str) -> Figure:
+    """Draw the training loss of a normalizer, on a logarithmic scale, and the length of the prompts below it."""
     figure = sheet(CURVE, 4.3, title)
     loss, length = figure.subplots(2, sharex=True, height_ratios=(4, 1))
-    for name, look in styles(histories).items():
-        rows = histories[name]
-        steps = [row["step"] for row in rows]
-        loss.plot(steps, [row["loss"] for row in rows], linewidth=1, label=name, **look.line)
-        length.plot(steps, [row["length"] for row in rows], linewidth=1, **look.line)
+    look, steps = styles([rule])[rule], [row["step"] for row in history]
+    loss.plot(steps, [row["loss"] for row in history], linewidth=1, label=rule, **look.line)
+    length.plot(steps, [row["length"] for row in history], linewidth=1, **look.line)
     loss.set(yscale="log", ylabel=label)
     log_ticks(loss.yaxis)
     loss.grid(alpha=0.3)
-    if len(histories) > 1:
-        loss.legend(frameon=False)
     length.set(ylabel="examples")
     ticks(length.yaxis, length.dataLim.intervaly)
     length.grid(alpha=0.3)

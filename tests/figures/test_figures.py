@@ -155,7 +155,7 @@ def texts_of_ticks(axis):
 
 def test_learning_curves_show_loss_and_length():
     rows = [{"step": 50, "loss": 2.0, "length": 11}, {"step": 100, "loss": 0.2, "length": 13}]
-    loss, length = learning_curve({"ssa": rows}, title="t", label="loss").axes
+    loss, length = learning_curve("ssa", rows, title="t", label="loss").axes
     assert list(loss.lines[0].get_ydata()) == [2.0, 0.2]
     assert list(length.lines[0].get_ydata()) == [11, 13]
     assert loss.get_yscale() == "log"
@@ -164,7 +164,7 @@ def test_learning_curves_show_loss_and_length():
 @pytest.mark.parametrize(("lengths", "said"), [((41, 41), ["41"]), ((11, 41), ["11", "41"])])
 def test_ticks_of_the_length_are_lengths_that_prompts_had(lengths, said):
     rows = [{"step": step, "loss": 1.0, "length": length} for step, length in enumerate(lengths, 1)]
-    figure = learning_curve({"ssa": rows}, title="t", label="loss")
+    figure = learning_curve("ssa", rows, title="t", label="loss")
     figure.canvas.draw()
     assert texts_of_ticks(figure.axes[1].yaxis) == said
 

@@ -57,7 +57,7 @@ MADE = {
                                       width=NARROW),
     "many losses": lambda: training.losses({f"{LONG[:40]} {k}": [loss(2.0)] for k in range(10)}, title=LONG,
                                            label="loss", baseline=f"{LONG[:40]} 0"),
-    "learning curve": lambda: training.learning_curve({"ssa": loss(2.0)}, title=LONG, label="loss"),
+    "learning curve": lambda: training.learning_curve("ssa", loss(2.0), title=LONG, label="loss"),
     "needles": lambda: ranks.needles({r: [1.0, 0.5] for r in RULES}, {r: ([1.0, 0.5], [0, 2]) for r in RULES},
                                      ("a", "b", "c"), title=LONG),
     "shares": lambda: shares.bars({LONG: {"times 10": {"MLPs": [0.5, 1.5]}, "times 100": {"norms": [-7.0]}}},
@@ -264,7 +264,7 @@ def test_smoothed_losses_begin_and_end_where_the_losses_do():
 
 
 def test_a_learning_curve_says_what_its_loss_is_a_mean_of():
-    figure = training.learning_curve({"ssa": loss(2.0)}, title="t", label="training loss")
+    figure = training.learning_curve("ssa", loss(2.0), title="t", label="training loss")
     assert "not the tested error" in figure.axes[1].get_xlabel().replace("\n", " ")
 
 
