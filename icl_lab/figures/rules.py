@@ -49,11 +49,7 @@ def functions(grids: Mapping[str, Grid], groups: Mapping[str, Sequence[str]]) ->
             log="y",
         ),
         "rules-by-family": families(
-            [(length.where(metric="share"), "keys", "x"), (gap.where(metric="share"), "gap", "")],
-            groups,
-            title="Who fades (left: gap 5) and who concentrates (right: 80 keys). Grey: softmax",
-            label="largest share",
-            beside="softmax",
+            [(length.where(metric="share"), "keys", "x"), (gap.where(metric="share"), "gap", "")], groups
         ),
         "rules": side_by_side(
             [
@@ -115,22 +111,16 @@ def curves(
     return figure
 
 
-def families(
-    panels: Sequence[tuple[Grid, str, str]],
-    groups: Mapping[str, Sequence[str]],
-    *,
-    title: str,
-    label: str,
-    beside: str,
-) -> Figure:
+def families(panels: Sequence[tuple[Grid, str, str]], groups: Mapping[str, Sequence[str]]) -> Figure:
     """Draw each group of ``attn`` in a row of panels (grid, axis, logarithmic axes), its legend at the end of the row.
 
-    The normalizer ``beside`` is in every panel, in grey. Those in no group come last, as ``others``; normalizers with
-    indistinguishable lines share one entry.
+    Softmax is in every panel, in grey. Normalizers in no group come last, as ``others``; those with indistinguishable
+    lines share one entry.
     """
     known = {rule for group in groups.values() for rule in group}
     others = [rule for rule in panels[0][0].values("attn") if rule not in known]
     rows = {**groups, "others": others} if others else dict(groups)
+    title = "Who fades (left: gap 5) and who concentrates (right: 80 keys). Grey: softmax"
     figure = sheet(10.5, 1.95 * len(rows) + 0.8, title)
     every = figure.subplots(len(rows), len(panels), sharex="col", sharey=True, squeeze=False)
     tables = [grid.table(axis, "attn") for grid, axis, _ in panels]
@@ -138,7 +128,7 @@ def families(
     for line, (name, rules) in zip(every, rows.items(), strict=True):
         here = [rule for rule in rules if all(rule in table for table in tables)]
         for column, (axes, table, (_, axis, log)) in enumerate(zip(line, tables, panels, strict=True)):
-            axes.plot(table.index, table[beside], color="#bbbbbb", linewidth=5, solid_capstyle="round", zorder=1)
+            axes.plot(table.index, table["softmax"], color="#bbbbbb", linewidth=5, solid_capstyle="round", zorder=1)
             for same in _alike(here, tables):
                 values = table[same[0]]
                 axes.plot(table.index, values, label="\n   = ".join(same), linewidth=1.6, **looks[same[0]].line)
@@ -147,7 +137,7 @@ def families(
             if axes in every[-1]:
                 axes.set_xlabel(NAMES.get(axis, axis))
             if column == 0:
-                axes.set_ylabel(label)
+                axes.set_ylabel("largest share")
                 axes.set_title(name, loc="left", fontsize=9, fontweight="bold")
         line[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.08), frameon=False, fontsize=8, labelspacing=0.25)
     return figure
