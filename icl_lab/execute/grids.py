@@ -12,7 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from icl_lab import tasks
 from icl_lab.base import markdown as md
@@ -33,9 +35,6 @@ from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import by_rule
 from icl_lab.runs.study_folder import StudyRecord
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 KIND = "grid"
 MOST = 10_000  # runs, unless ``Where.allow_large``
@@ -162,7 +161,7 @@ def _text(
     )
 
 
-def figure(plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str) -> "Figure | None":
+def figure(plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str) -> Figure | None:
     """Draw the errors: over one field as curves, over two as heat maps; over more there is none."""
     log = all(error > 0 for row in rows for error in row["errors"]) and tasks.build(plan.task).log_scale
     title = f"{plan.task}, preset {plan.preset}{' (ring: best)' if chosen else ''}"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -119,27 +119,18 @@ def compare(plan: "RunPlan", baseline: str, cell: "Mapping[str, float]", where: 
 @where_options
 @crowd_options
 @gathered
-def rates(
-    task: str,
-    attns: "Sequence[str]",
-    preset: str,
-    settings: "Sequence[str]",
-    seeds: int,
-    factors: "Sequence[float]",
-    widths: "Sequence[int]",
-    where: "Where",
-) -> None:
+def rates(where: "Where", **asked: Any) -> None:
     """Find the best learning rates of each normalizer: errors over their factor.
 
     Trains from tuning seeds and tests on tuning prompts, which no comparison reads; compare --rates own takes the best.
     """
     from icl_lab.execute import rates as curves
 
-    plan = curves.RatesPlan(task, attns, preset, settings, seeds, widths, factors)
+    plan = curves.RatesPlan(**asked)
     with where.session() as lab:
         study = curves.measure(plan, lab, where)
     tell_files(study.folder, study.files, "rates.png")
-    out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [preset]})}")
+    out(f"next: {then('compare', {'--seeds': ['3'], '--rates': ['own'], '--preset': [plan.preset]})}")
 
 
 @click.command()
