@@ -111,6 +111,7 @@ class AnalysisOf(ABC, Generic[M, S, F]):
     trains: ClassVar[bool] = True  # False: normalizers are asked without a model; a run is a normalizer and a seed
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # formats of its published figures
     of_errors: ClassVar[bool] = False  # whether claims are about errors: compared as ratios where these span decades
+    of_shares: ClassVar[bool] = False  # whether claims are about shares or rates, which differ by 1 at most
     error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
     version: ClassVar[int] = 1  # of studies from before records held the hash of the code, which tells versions apart
 
@@ -214,7 +215,7 @@ class AnalysisOf(ABC, Generic[M, S, F]):
 
     def span(self, task: Task, metric: str) -> float:
         """Return the largest difference of two values of a metric (empty: the usual one): 1 of rates and shares."""
-        return task.worst if self.of_errors else math.inf
+        return 1.0 if self.of_shares else task.worst if self.of_errors else math.inf
 
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
         """Return the subjects of claims other than references: the variants of the experiment."""

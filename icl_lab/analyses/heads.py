@@ -19,7 +19,7 @@ from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import summary
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
 
 SHOWN = ("entropy", "largest", "first", "itself", "previous", "answers")
 WORDS = {  # of the statistics in the table
@@ -46,6 +46,7 @@ class Heads(Analysis):
     title: ClassVar[str] = "what heads attend to, as in training"
     across: ClassVar[str] = "answer of the prompt, from 1"
     constants: ClassVar[bool] = True
+    of_shares: ClassVar[bool] = True  # entropies are those of log n
 
     prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
 
@@ -113,10 +114,6 @@ class Heads(Analysis):
             for rule, (spread, largest) in medians.items()
         )
         return f"At the last answer in training conditions the median head has an entropy of {md.listed(entropies)}."
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return 1: weights are shares, and entropies shares of log n."""
-        return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The median over heads of a metric (usually ``entropy``) in the cells, mean over several.

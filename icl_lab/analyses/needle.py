@@ -28,7 +28,7 @@ from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import judged
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import Retrieval
 from icl_lab.training.curriculum import LONGEST
 
@@ -54,6 +54,7 @@ class NeedleScores(Analysis):
     title: ClassVar[str] = "attention to the needle"
     usual_task: ClassVar[str] = "needle"
     constants: ClassVar[bool] = True
+    of_shares: ClassVar[bool] = True
 
     length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1, most=LONGEST)
     trials: int = option(100, "Prompts.", least=2, most=100_000, names=("prompts",))
@@ -137,10 +138,6 @@ class NeedleScores(Analysis):
             shares_of.append(f"{short(score)} with {rule} (layer {layer}, head {head} of seed {seed}; {right})")
         lengths = md.listed(f"{length:g}" for length in found["heads"].values("length"))
         return f"In prompts of {lengths} tokens the best head gives the needle a share of {md.listed(shares_of)}."
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return 1: scores and outcomes are shares."""
-        return 1.0
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """``best-head``: a head's greatest score; ``top`` (usual): mean over the trials' best; ``found``: share right.

@@ -161,6 +161,7 @@ class Probe(Analysis):
     metrics: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(WORDS, ("probe", "factor"))
     last: ClassVar[Sequence[str]] = ("layer",)  # 0: as read in
     constants: ClassVar[bool] = True  # chance
+    of_shares: ClassVar[bool] = True
     undefined: ClassVar[str] = "the prompts are all of one class, so there is no mean over the classes"
 
     position: int = option(0, "Index of the number.", least=0)
@@ -237,10 +238,6 @@ class Probe(Analysis):
             f"{rates('together', OUTPUT)}; that of the grown number alone is {rates('alone-deviant', OUTPUT)}, and by "
             f"a linear probe after layer {last:g} it is {rates('probe-deviant', last)} (medians over seeds)."
         )
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return 1: metrics are error rates."""
-        return 1.0
 
 
 def metrics_and_layers(found: Findings) -> list[tuple[str, float]]:

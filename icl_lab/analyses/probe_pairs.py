@@ -35,7 +35,7 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import fitting, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Prompt, Task
+from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.capabilities import ReadsText
 from icl_lab.tasks.texts import grammar
 from icl_lab.tasks.texts.corpus import Corpus
@@ -64,6 +64,7 @@ class ProbePairs(Analysis):
     sentence: ClassVar[str] = "The grammatical sentence wins in {} of the pairs (mean over the paradigms)."
     usual_task: ClassVar[str] = "masked-text:file=grammar"
     constants: ClassVar[bool] = True  # chance
+    of_shares: ClassVar[bool] = True
 
     pairs: str = option("", "A folder of Zorro's files: paradigm.txt, lines in turn bad and good.  [default: grammar]")
     prompts: int = option(500, "Pairs of each paradigm; of a file at most those that it has.", least=2, most=10_000)
@@ -145,10 +146,6 @@ class ProbePairs(Analysis):
     def said(self, found: Findings, rule: str) -> str:
         """The mean accuracy."""
         return f"{fmean(self.value(found, rule, {}, MEAN, seed) for seed in found.seeds_of(rule)):.1%}"
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return 1: metrics are accuracies."""
-        return 1.0
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """The mean on resamples; None of files with several counts of pairs, which are not a common sample."""
