@@ -1,8 +1,7 @@
 """The command that says whether a normalizer is better than another one."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -41,16 +40,7 @@ from icl_lab.execute.where import SEEDS, Where
 @crowd_options
 @dry_run_option
 @gathered
-def judge(
-    rule: str,
-    whole: bool,
-    against: Sequence[str],
-    seeds: int,
-    only: Sequence[str],
-    rates: Literal["shared", "own"],
-    as_json: bool,
-    where: Where,
-) -> None:
+def judge(rule: str, whole: bool, as_json: bool, where: Where, **asked: Any) -> None:
     """Judge a normalizer against softmax, question by question: a card; trains missing runs.
 
     RULE is a normalizer such as ssa or ssa:n=2, or yours after --import. The suite (docs/judge.md) is of
@@ -60,14 +50,15 @@ def judge(
         raise click.UsageError("name one normalizer, such as: icl-lab judge ssa; or all: icl-lab judge --all.")
     if whole:
         with where.session() as lab:
-            found = judge_all(Trial("", against, seeds, only, rates), lab, where)
+            found = judge_all(Trial("", **asked), lab, where)
         if as_json:
             named = ((name, baseline, each) for baseline, all_of in found.items() for name, each in all_of.items())
             out(card.encoded([row for each in named for row in card.rows(*each)]))
         for baseline, answered in found.items() if not as_json else ():
-            out("\n".join(card.table(answered, baseline, RATES[rates], card.suite(Path(where.experiments), only))))
+            suite = card.suite(Path(where.experiments), asked["only"])
+            out("\n".join(card.table(answered, baseline, RATES[asked["rates"]], suite)))
         return
-    judged = icl.judge(rule, seeds=seeds, against=against, only=only, rates=rates, where=where)
+    judged = icl.judge(rule, **asked, where=where)
     out(judged.card.json() if as_json else str(judged), prose=not as_json)
     if judged.card.onward and not as_json:
         out(f"next: {judged.card.onward.replace('icl-lab', program(), 1)}")
