@@ -1,6 +1,6 @@
 """The command that does published results again."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -44,17 +44,7 @@ from icl_lab.execute.where import Where
 @until_decided_option
 @budget_option
 @gathered
-def experiment(
-    name: str,
-    preset: str,
-    settings: Sequence[str],
-    seeds: int,
-    variants: Sequence[str],
-    overlay: bool,
-    until_decided: bool,
-    budget: float | None,
-    where: Where,
-) -> None:
+def experiment(name: str, until_decided: bool, budget: float | None, where: Where, **asked: Any) -> None:
     """Do a published table or figure again, with the printed numbers; trains missing runs.
 
     With --until-decided seeds are added in the steps at which claims are looked at (3, 5, 8, 12, .. 64), to the sides
@@ -63,14 +53,14 @@ def experiment(
     if budget is not None and not until_decided:
         raise click.UsageError("--budget is the time of --until-decided: add that.")
     if until_decided:
-        refused = {"--seeds": seeds > 1, "--set": settings, "--overlay": overlay}
+        refused = {"--seeds": asked["seeds"] > 1, "--set": asked["settings"], "--overlay": asked["overlay"]}
         refused |= {"--force": where.force, "--retrain": where.retrain, "--shard": where.shard[1] > 1}
         if wrong := [option for option, given in refused.items() if given]:
             raise click.UsageError(f"--until-decided gives the claims as they are seeds: leave out {listed(wrong)}.")
         from icl_lab.cli.until_decided import decide
 
-        decide(name, preset, variants, budget or 3600.0, where)
+        decide(name, asked["preset"], asked["variants"], budget or 3600.0, where)
         return
-    done = icl.experiment(name, preset, settings, seeds=seeds, variants=variants, overlay=overlay, where=where)
+    done = icl.experiment(name, **asked, where=where)
     tell_files(done.folder, done.files)
     out(f"next: {then('claims')}   (what held and what did not, over all experiments)")
