@@ -88,7 +88,7 @@ def test_fields_in_which_runs_differ_are_said_to(better):
     from icl_lab.runs.spec import resolve
 
     known = facts(better)
-    known["ssa"] = [Facts(resolve("linear", "ssa", "lite", ["model.layers=1"]), 0, "", {}, ())]
+    known["ssa"] = [Facts(resolve("linear", "ssa", "lite", ["model.layers=1"]), "", {}, ())]
     assert dict(setup(better, SPEC, known))["model"].startswith("differs: 2 layers")
 
 

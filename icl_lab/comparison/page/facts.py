@@ -16,7 +16,6 @@ class Facts:
     """One run: its specification, where it was trained, and the rows of its history (none where not kept)."""
 
     spec: RunSpec
-    seed: int
     swap: str
     env: Mapping[str, Any]
     history: Sequence[Mapping[str, float]]
@@ -24,15 +23,12 @@ class Facts:
 
 def facts_of(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Facts]]:
     """Read what the page says of finished runs, one group of seeds a name."""
-    return {
-        name: [
-            Facts(
-                run.spec, run.seed, run.swap, run.env(), run.history() if (run.folder / "history.csv").exists() else ()
-            )
-            for run in runs
-        ]
-        for name, runs in groups.items()
-    }
+
+    def of_run(run: Run) -> Facts:
+        history = run.history() if (run.folder / "history.csv").exists() else ()
+        return Facts(run.spec, run.swap, run.env(), history)
+
+    return {name: list(map(of_run, runs)) for name, runs in groups.items()}
 
 
 def setup(study: PairedGrids, spec: RunSpec, facts: Mapping[str, Sequence[Facts]]) -> list[tuple[str, str]]:
