@@ -83,6 +83,15 @@ def laid_out(figure: FigureBase, count: int, across: int, **shared: Any) -> list
     return found[:count]
 
 
+def panelled(
+    count: int, across: int, each: tuple[float, float], around: tuple[float, float], title: str = "", **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of ``count`` panels, ``across`` in a row; width and height of ``each``, and ``around`` all."""
+    down = max(1, -(-count // across))
+    figure = sheet(each[0] * across + around[0], each[1] * down + around[1], title)
+    return figure, laid_out(figure, count, across, **shared)
+
+
 def legend(figure: Figure, axes: Axes, below: bool = True, size: float = 8, columns: int = 0) -> None:
     """Draw a legend to the right of the figure, or below it in ``columns`` columns (0: the number that fits)."""
     handles, names = axes.get_legend_handles_labels()

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import finish, laid_out, legend, log_ticks, sheet, wrapped
+from icl_lab.figures.axes import finish, laid_out, legend, log_ticks, panelled, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
 from icl_lab.figures.styles import Style, styles
 
@@ -35,10 +35,7 @@ def curves(panels: Mapping[str, BoundPanel], *, title: str, trained: float, reac
     below: detected onsets, where the answer leaves the truth. Those inside the training range are left out: where a
     function is as steep as 9x, answers leave the truth at once, and the place says nothing of a bound.
     """
-    across = min(2, len(panels))
-    down = -(-len(panels) // across)
-    figure = sheet(5.4 * across, 3.9 * down + 0.9, title)
-    places = laid_out(figure, len(panels), across)
+    figure, places = panelled(len(panels), min(2, len(panels)), (5.4, 3.9), (0, 0.9), title)
     looks = styles(dict.fromkeys(rule for panel in panels.values() for rule in panel.curves))
     every = [y for panel in panels.values() for seeds in panel.curves.values() for line in seeds for _, y in line]
     top = min(reach, 1.25 * max(np.abs(every).max(), trained))
@@ -205,8 +202,7 @@ def control(
     bounded. Parallel to the dashed guides: the input, or what the model makes of it. A bound that is not above 0
     (answers on the wrong side) has no place on a logarithmic axis: the panel says how many there are.
     """
-    figure = sheet(4.6 * len(panels), 4.1, title)
-    places = laid_out(figure, len(panels), len(panels), sharey=True)
+    figure, places = panelled(len(panels), len(panels), (4.6, 4.1), (0, 0), title, sharey=True)
     x = np.abs(slopes)
     looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
     for axes, (name, rules) in zip(places, panels.items(), strict=True):
@@ -256,9 +252,7 @@ def sweeps(
     answering 0. Only to the right of ``judged`` is a bound expected to explain the error.
     """
     across = min(3, len(rules))
-    down = -(-len(rules) // across)
-    figure = sheet(3.4 * across + 0.4, 3.1 * down + 0.7, title)
-    places = laid_out(figure, len(rules), across, sharey=True)
+    figure, places = panelled(len(rules), across, (3.4, 3.1), (0.4, 0.7), title, sharey=True)
     floor = min(value for measured, _ in rules.values() for row in measured for value in row) / 2
     looks = styles(rules)
     for number, (axes, (rule, (measured, predicted))) in enumerate(zip(places, rules.items(), strict=True)):

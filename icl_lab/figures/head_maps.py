@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import WIDE, laid_out, sheet, wrapped
+from icl_lab.figures.axes import WIDE, panelled, wrapped
 from icl_lab.figures.base import MAP, color_scale, write_numbers
 
 READABLE = 16  # heads of a model whose numbers are written into their cells
@@ -26,10 +26,8 @@ def head_maps(
     ``heads`` are (layer, head), in the order of the rows, the first at the top; a white line parts two layers.
     """
     small = len(heads) <= READABLE
-    lines = -(-len(panels) // columns)
     tall = max(1.2, (0.21 if small else 0.09) * len(heads) + 0.45)
-    figure = sheet(WIDE, lines * tall + 1.5, title)
-    places = laid_out(figure, len(panels), columns)
+    figure, places = panelled(len(panels), columns, (0, tall), (WIDE, 1.5), title)
     scale = color_scale(np.array([]), False, (0.0, 1.0))
     shown = [place for place, (_, head) in enumerate(heads) if small or head == 0]
     for number, (axes, (name, values)) in enumerate(zip(places, panels.items(), strict=True)):

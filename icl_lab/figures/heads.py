@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import WIDE, constant, finish, laid_out, legend, remark, sheet, ticks, wrapped
+from icl_lab.figures.axes import WIDE, constant, finish, legend, panelled, remark, ticks, wrapped
 from icl_lab.figures.styles import Style, styles
 
 Line = Sequence[tuple[float, float]]
@@ -37,10 +37,8 @@ def curves(
     """
     known = {metric: rules for metric, rules in panels.items() if _values(rules)}
     missing = [metric for metric in panels if metric not in known]
-    down = max(1, -(-len(known) // 2))
     unknown = f"\n(without any value: {', '.join(missing)})" if missing else ""
-    figure = sheet(WIDE, 3.0 * down + 0.5, title + unknown)
-    places = laid_out(figure, len(known), 2)
+    figure, places = panelled(len(known), 2, (0, 3.0), (WIDE, 0.5), title + unknown)
     looks = styles(dict.fromkeys(rule for rules in panels.values() for rule in rules))
     for axes, (metric, rules) in zip(places, known.items(), strict=True):
         at = [place for lines in rules.values() for place, _ in lines[0]]

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import NARROW, constant, finish, laid_out, legend, remark, sheet, ticks, wrapped
+from icl_lab.figures.axes import NARROW, constant, finish, laid_out, legend, panelled, remark, sheet, ticks, wrapped
 from icl_lab.figures.base import INKS, NAMES, REFERENCE
 from icl_lab.figures.styles import DASHES, styles
 
@@ -107,8 +107,7 @@ def disturbance(
     ``panels`` holds, for each metric, the normalizers' values at every factor, the references' and whether they span
     decades; ``spans``, for each metric and normalizer, the interval at every factor.
     """
-    figure = sheet(4.2 * len(panels) + 1.6, 4.0, title)
-    places = laid_out(figure, len(panels), len(panels))
+    figure, places = panelled(len(panels), len(panels), (4.2, 4.0), (1.6, 0), title)
     looks = styles(dict.fromkeys(rule for rules, _, _ in panels.values() for rule in rules))
     for axes, (metric, (rules, references, log)) in zip(places, panels.items(), strict=True):
         for number, (rule, values) in enumerate(rules.items()):

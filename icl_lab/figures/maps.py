@@ -13,7 +13,7 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import LogLocator
 
 from icl_lab.base.grid import Grid
-from icl_lab.figures.axes import WIDE, laid_out, log_ticks, sheet, wrapped
+from icl_lab.figures.axes import WIDE, log_ticks, panelled, sheet, wrapped
 from icl_lab.figures.base import MAP, color_scale, outline, short, write_numbers
 
 Place = tuple[float, float]  # value down, value across
@@ -180,12 +180,11 @@ def _panels(
     down, across = next(iter(arrays.values())).shape
     panel = 0.36 * across + 0.7
     columns_of = max(1, min(len(arrays), int((width - 0.4) // panel)))
-    lines = -(-len(arrays) // columns_of)
     wide = min(width, max(3.2, columns_of * (0.42 * across + 0.9) + 1.0))
     titles = {name: wrapped(name, wide / columns_of - 0.6, 9) for name in arrays}
     most = max(title.count("\n") for title in titles.values())
-    figure = sheet(wide, lines * (max(0.3 * down, 0.75) + 0.4 + 0.15 * most) + 1.1)
-    panels = laid_out(figure, len(arrays), columns_of)
+    tall = max(0.3 * down, 0.75) + 0.4 + 0.15 * most
+    figure, panels = panelled(len(arrays), columns_of, (0, tall), (wide, 1.1))
     for number, (axes, name) in enumerate(zip(panels, arrays, strict=True)):
         y, x = (sorted({where[side] for where in tables[name]}) for side in (0, 1))
         axes.set_title(titles[name], fontsize=9)

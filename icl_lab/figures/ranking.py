@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, log_ticks, sheet, wrapped
+from icl_lab.figures.axes import NARROW, WIDE, finish, log_ticks, panelled, sheet, wrapped
 from icl_lab.figures.base import REFERENCE
 from icl_lab.figures.styles import Style, styles
 
@@ -41,9 +41,8 @@ def ranking(
     """
     looks = styles(rules)
     across = 1 if width <= NARROW else len(panels)
-    down = -(-len(panels) // across)
-    figure = sheet(width, down * (0.19 * len(rules) + 1.0) + 0.5, title)
-    places = laid_out(figure, len(panels), across, sharey=True)
+    tall = 0.19 * len(rules) + 1.0
+    figure, places = panelled(len(panels), across, (0, tall), (width, 0.5), title, sharey=True)
     for number, (axes, (name, panel)) in enumerate(zip(places, panels.items(), strict=True)):
         for place, rule in enumerate(rules):
             dot, look = panel.dots[rule], looks[rule]

@@ -6,7 +6,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from icl_lab.figures.axes import finish, laid_out, legend, sheet, wrapped
+from icl_lab.figures.axes import finish, legend, panelled, wrapped
 from icl_lab.figures.base import INKS
 
 ACROSS = 4  # panels in a row
@@ -23,9 +23,8 @@ def bars(
     model does not have is empty. Bars are cut at -1, and an arrow before the number says so.
     """
     across = min(ACROSS, len(panels))
-    down = -(-len(panels) // across)
-    figure = sheet(2.6 * across + 3.2, down * (0.36 * len(parts) + 0.9) + 0.9, title)
-    places = laid_out(figure, len(panels), across, sharey=True)
+    tall = 0.36 * len(parts) + 0.9
+    figure, places = panelled(len(panels), across, (2.6, tall), (3.2, 0.9), title, sharey=True)
     for axes, (model, keys) in zip(places, panels.items(), strict=True):
         axes.axvline(0, color="0.3", linewidth=0.8, zorder=3)
         for at, ((key, shares), look) in enumerate(zip(keys.items(), LOOKS, strict=False)):

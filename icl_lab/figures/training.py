@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from icl_lab.base.learned import places
-from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, sheet, ticks, wrapped
+from icl_lab.figures.axes import NARROW, WIDE, finish, laid_out, legend, log_ticks, panelled, sheet, ticks, wrapped
 from icl_lab.figures.base import INKS
 from icl_lab.figures.styles import Style, styles
 
@@ -77,9 +77,8 @@ def losses(
         legend(figure, axes, below=width <= NARROW, size=7)
     else:
         across = max(2, int(width // 1.9))
-        down = -(-len(rules) // across)
-        figure = sheet(width, 1.35 * down + 0.8, title)
-        panels = dict(zip(rules, laid_out(figure, len(rules), across, sharex=True, sharey=True), strict=True))
+        figure, found = panelled(len(rules), across, (0, 1.35), (width, 0.8), title, sharex=True, sharey=True)
+        panels = dict(zip(rules, found, strict=True))
         for rule, axes in panels.items():
             if rule != baseline:
                 _losses(axes, rules[baseline], looks[baseline], baseline, faint=True)
