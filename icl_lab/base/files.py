@@ -141,6 +141,15 @@ def writing(place: Path) -> Iterator[None]:
         raise unwritable(place, error) from error
 
 
+@contextmanager
+def reading(path: Path, advice: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn what goes wrong in reading a file into ``RunFailed``, which ends with advice."""
+    try:
+        yield
+    except errors as error:
+        raise RunFailed(f"{path} cannot be read: {error}; {advice}.") from error
+
+
 def unwritable(place: Path, error: OSError) -> RunFailed:
     """Return the complaint about a file or folder that cannot be written."""
     return RunFailed(f"{place} cannot be written: {error.strerror or error}.")

@@ -9,7 +9,7 @@ from safetensors.torch import save
 
 from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed
-from icl_lab.base.files import PACKED, remove_stale, replace_folder, restore_folder, staged_prefix
+from icl_lab.base.files import PACKED, reading, remove_stale, replace_folder, restore_folder, staged_prefix
 from icl_lab.base.grid import Grid, model_name
 from icl_lab.base.registry import filename
 from icl_lab.runs import reuse, study_folder
@@ -59,10 +59,8 @@ def tests_held_model(run: Run, held: ArchivedRun | None) -> bool:
 
 def swapped_run(run: Run, place: Path) -> Run:
     """Return the test with another normalizer that a folder ``swap-<normalizer>`` holds."""
-    try:
+    with reading(place / "grid.csv", WAY_OUT, OSError, ValueError, KeyError):
         name = model_name(Grid.read(foreign.read(place / "grid.csv").decode()))
-    except (OSError, ValueError, KeyError) as error:
-        raise RunFailed(f"{place / 'grid.csv'} cannot be read: {error}; {WAY_OUT}.") from error
     swap = name.rpartition("->")[2]
     if place.name != f"swap-{filename(swap)}":
         raise RunFailed(f"{place / 'grid.csv'} is of another run: attn is {name}; {WAY_OUT}.")

@@ -13,7 +13,7 @@ import msgspec
 
 from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed
-from icl_lab.base.files import publish, sha256
+from icl_lab.base.files import publish, reading, sha256
 
 NAME = "manifest.json"
 WEIGHTS = "model.safetensors"
@@ -106,11 +106,9 @@ def compare(path: Path, stamp: Stamp | None, data: bytes | None) -> None:
 
 def _checksum_in_env(folder: Path) -> object:
     path = folder / "env.json"
-    try:
+    with reading(path, WAY_OUT, OSError, TypeError, ValueError):
         data = foreign.read(path, foreign.MOST_TEXT)
         return dict(json.loads(foreign.shallow(data))).get("model_sha256")
-    except (OSError, TypeError, ValueError) as error:
-        raise RunFailed(f"{path} cannot be read: {error}; {WAY_OUT}.") from error
 
 
 def _written(stamps: Mapping[str, Stamp]) -> bytes:

@@ -27,6 +27,7 @@ from icl_lab import normalizers, tasks
 from icl_lab.base import foreign, outside
 from icl_lab.base.code import closure_hash
 from icl_lab.base.errors import LabError, RunFailed
+from icl_lab.base.files import reading
 from icl_lab.runs import environment
 from icl_lab.runs.manifest import WAY_OUT
 from icl_lab.runs.run import MADE_BY, MEASURED_BY, Run
@@ -245,10 +246,8 @@ def _other(prefix: str, then: Mapping[str, str], current: Mapping[str, str]) -> 
 
 
 def _loaded(run: Run, name: str) -> object:
-    try:
+    with reading(run.folder / name, WAY_OUT, ValueError):
         return json.loads(foreign.shallow(run.read(name)))
-    except ValueError as error:
-        raise RunFailed(f"{run.folder / name} cannot be read: {error}; {WAY_OUT}.") from None
 
 
 def _of_parts(run: Run, env: Mapping[str, Any]) -> list[Difference]:

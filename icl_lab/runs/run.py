@@ -29,7 +29,7 @@ from torch import Tensor
 from icl_lab import tasks
 from icl_lab.base import foreign
 from icl_lab.base.errors import Diverged, LabError, RunFailed
-from icl_lab.base.files import publish, sha256, writing
+from icl_lab.base.files import publish, reading, sha256, writing
 from icl_lab.base.grid import Grid
 from icl_lab.base.registry import filename
 from icl_lab.model.bound import LAST, answer_bound
@@ -352,10 +352,8 @@ class Run:
         return run_files.read(self.files, name)
 
     def _decoded(self, name: str, decode: Callable[[bytes], Content], data: bytes | None = None) -> Content:
-        try:
+        with reading(self.folder / name, WAY_OUT, *MISFIT):
             return decode(self.read(name) if data is None else data)
-        except MISFIT as error:
-            raise RunFailed(f"{self.folder / name} cannot be read: {error}; {WAY_OUT}.") from error
 
 
 def read_spec(path: Path) -> RunSpec:
@@ -372,10 +370,8 @@ def parse_spec(data: bytes, path: Path) -> RunSpec:
     The axes of its test come in the task's order, as in the specification that was written, so that a test which is
     repeated from the file has the same rows in the same order.
     """
-    try:
+    with reading(path, "move the folder away", msgspec.DecodeError, ValueError):
         spec = msgspec.json.decode(foreign.shallow(data), type=RunSpec)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise RunFailed(f"{path} cannot be read: {error}; move the folder away.") from error
     try:
         # Not by ``axes``, whose values may take a file of the user's: who lists runs opens none.
         order = [*tasks.build(spec.task).training, "length", *spec.test.axes]

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from icl_lab.base.errors import RunFailed, UnknownName
+from icl_lab.base.files import reading
 from icl_lab.base.grid import Grid
 from icl_lab.base.registry import filename
 from icl_lab.runs import checks, environment
@@ -145,13 +146,11 @@ def seed_in(files: RunFiles) -> int:
     """Return the seed recorded in a run's grid; raises ``RunFailed`` where there is none."""
     if GRID not in files:
         raise RunFailed(f"{files.path} does not say its seed: it is not called seed-K, and holds no {GRID}.")
-    try:
+    with reading(files.path / GRID, WAY_OUT, *MISFIT):
         seed = Grid.read(read(files, GRID).decode()).frame["seed"].tolist()[0]
         if not isinstance(seed, int) or seed < 0:
             raise ValueError(f"its seed is {seed}")
-    except MISFIT as error:
-        raise RunFailed(f"{files.path / GRID} cannot be read: {error}; {WAY_OUT}.") from error
-    return seed
+        return seed
 
 
 def seed_of(folder: Path) -> int | None:

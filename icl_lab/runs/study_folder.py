@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, RunFailed
-from icl_lab.base.files import PACKED, cut_short, present, replace_folder, restore_folder, sha256, writing
+from icl_lab.base.files import PACKED, cut_short, present, reading, replace_folder, restore_folder, sha256, writing
 from icl_lab.base.registry import filename
 from icl_lab.figures.files import KINDS, encoded
 from icl_lab.runs import environment
@@ -174,11 +174,10 @@ def read(folder: Path) -> StudyRecord | None:
     path = folder / RECORD
     if not path.exists():
         return None
-    try:
+    way_out = "name another folder with --name, or use --force"
+    with reading(path, way_out, OSError, ValueError, msgspec.DecodeError):
         data = foreign.read(path, foreign.MOST_TEXT)
         study = msgspec.json.decode(foreign.shallow(data), type=StudyRecord)
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise RunFailed(f"{path} cannot be read: {error}; name another folder with --name, or use --force.") from None
     bare = msgspec.structs.replace(study, seal="")
     if study.seal and (study.seal != sha256(bare.json()) or study.json() != data):
         raise RunFailed(f"{path} is damaged or edited; name another folder with --name, or use --force.")
