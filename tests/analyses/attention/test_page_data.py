@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,3 +123,9 @@ def test_notebooks_show_the_page_in_a_frame(see):
     frame = made._repr_html_()
     inside = re.fullmatch(r'<iframe [^>]*height:1100px[^>]* srcdoc="([^"]*)"></iframe>', frame, re.DOTALL)
     assert html.unescape(inside[1]) == made.html
+
+
+@pytest.mark.parametrize(("tokens", "ends"), [(60, " 59. Rows are"), (61, " 59 …. Rows are")])
+def test_sixty_tokens_of_a_prompt_are_read_out(tokens, ends):
+    marks = [SimpleNamespace(text=str(number), label="") for number in range(tokens)]
+    assert ends in page._intro(SimpleNamespace(frames=[SimpleNamespace(marks=marks)]))
