@@ -25,12 +25,8 @@ CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
 # One length, so that one compilation will do; the same sizes everywhere, so that the next finds it done.
 SMALL = [
-    "train.batch=8",
-    "train.rate=0.002",
-    "train.curriculum.start=6",
-    "train.curriculum.stop=6",
-    "model.width=16",
-    "model.heads=2",
+    *("train.batch=8", "train.rate=0.002", "train.curriculum.start=6", "train.curriculum.stop=6"),
+    *("model.width=16", "model.heads=2"),
 ]
 # How far a curve of losses may be off, as a share. It is 3e-8 where all is well; a constant of an MLP that is 2 % off
 # shows as 5e-6, because most of the loss is nobody's to learn.
