@@ -88,7 +88,7 @@ def pytest_unconfigure() -> None:
 
 def tested(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of every day in the clone."""
-    command = [sys.executable, "-m", "pytest", "-m", "not exhaustive", "-o", "timeout=120", *words]
+    command = [sys.executable, "-m", "pytest", "-m", "not exhaustive", *words]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])}
     return subprocess.run(command, cwd=place, capture_output=True, text=True, env=environment)
 
@@ -109,7 +109,7 @@ def main(count: int, tests: str, *files: str) -> None:
         for name, line, change, source in random.Random(0).sample(planted, min(count, len(planted))):
             sound = (place / name).read_text()
             (place / name).write_text(source)
-            said = tested(place, "-x", *seen[name][str(line)][:MOST]).stdout
+            said = tested(place, "-x", "-o", "timeout=120", *seen[name][str(line)][:MOST]).stdout
             (place / name).write_text(sound)
             killed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", said, re.MULTILINE)
             print(f"{name}:{line}  {change}  {killed[1] if killed else 'SURVIVED'}", flush=True)

@@ -371,11 +371,7 @@ def command(installed, folder, *words):
 
 
 SMALL = [
-    "train.steps=5",
-    "train.batch=8",
-    "model.width=16",
-    "model.heads=2",
-    "test.prompts=64",
+    *("train.steps=5", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"),
     "test.axes.length=5,12",
 ]
 TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]

@@ -95,6 +95,15 @@ def test_further_seeds_have_their_own_errors_over_prompts():
     assert not told.these_prompts
 
 
+def test_errors_over_prompts_have_a_side_each():
+    """Resamples that are skewed upwards, by their own quantiles."""
+    left = np.array([0.5, *(0.49 + 0.01 * np.random.default_rng(0).exponential(size=1000))])
+    told = found([0.5, 0.52, 0.47], [0.8, 0.79, 0.83], resamples=[(left, np.full(1001, 0.8))] * 3, asked=64)
+    low, high = np.quantile(left[1:], [0.025, 0.975])
+    assert told.prompts_error_below == pytest.approx((0.5 - low) / 1.96, rel=1e-3)
+    assert told.prompts_error_above == pytest.approx((high - 0.5) / 1.96, rel=1e-3)
+
+
 @pytest.mark.parametrize(("span", "resolution"), [(1, 0.25), (math.inf, 0.0)])
 def test_only_a_rate_has_a_smallest_step(span, resolution):
     """Of 16 prompts a share moves by 1/16; a loss in nats has no such step."""

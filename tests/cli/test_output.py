@@ -116,6 +116,14 @@ def test_too_little_memory_is_one_line(run, monkeypatch, error, told):
     assert len(err.strip().splitlines()) == 1
 
 
+def test_a_stop_is_said_beside_the_output(run, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.cli, "main", stop)
+    assert run("list", "tasks") == (130, "", "icl-lab: stopped.\n")
+
+
 def test_another_fault_of_the_program_is_not_hidden(run, monkeypatch):
     def wrong(*_, **__):
         raise RuntimeError("shapes do not fit")

@@ -17,11 +17,7 @@ from icl_lab.training import loop
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
 SHORT = [
-    "train.steps=20",
-    "train.batch=8",
-    "model.width=16",
-    "model.heads=2",
-    "test.prompts=64",
+    *("train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"),
     "test.axes.length=5,12",
 ]
 DIVERGES = ["model.norm=no", "model.layers=8", "train.rate=1", "train.warmup=0", "train.clip=0"]  # in step 2 or 3

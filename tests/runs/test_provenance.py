@@ -350,8 +350,8 @@ def test_a_file_that_changed_since_its_import_is_refused(tmp_path):
     (tmp_path / "single.py").write_text(MINE.format(helper="math", name="late").replace("import scale", "import pi"))
     source = (tmp_path / "single.py").read_text().replace("scale()", "pi")
     (tmp_path / "single.py").write_text(source)
-    changed = "icl.import_parts(sys.argv[1])\nopen(sys.argv[1], 'a').write('x = 1')\n"
-    words = [sys.executable, "-c", ASK.replace("icl.import_parts(sys.argv[1])\n", changed)]
+    changed = "icl.import_parts(given)\n    open(given, 'a').write('x = 1')\n"
+    words = [sys.executable, "-c", ASK.replace("icl.import_parts(given)\n", changed)]
     done = subprocess.run([*words, str(tmp_path / "single.py"), "late"], capture_output=True, text=True, check=False)
     assert "has changed since it was imported; give the command again." in done.stderr
 

@@ -162,11 +162,7 @@ def test_own_usual_training_and_the_user_above_it():
 @pytest.mark.slow
 def test_a_sweep_over_length_and_depth(lab):
     small = [
-        "train.steps=20",
-        "train.batch=4",
-        "model.width=16",
-        "model.heads=2",
-        "test.prompts=64",
+        *("train.steps=20", "train.batch=4", "model.width=16", "model.heads=2", "test.prompts=64"),
         "test.axes.length=64,96",
     ]
     spec = resolve("needle:alphabet=4,keys=2", "ssmax", "smoke", small)

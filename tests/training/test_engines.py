@@ -19,17 +19,14 @@ from icl_lab.training.curriculum import Staircase
 from icl_lab.training.loop import Progress, advance, optimizer, prepare, train
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
+from tests.cases import few
 
 CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
 # One length, so that one compilation will do; the same sizes everywhere, so that the next finds it done.
 SMALL = [
-    "train.batch=8",
-    "train.rate=0.002",
-    "train.curriculum.start=6",
-    "train.curriculum.stop=6",
-    "model.width=16",
-    "model.heads=2",
+    *("train.batch=8", "train.rate=0.002", "train.curriculum.start=6", "train.curriculum.stop=6"),
+    *("model.width=16", "model.heads=2"),
 ]
 # How far a curve of losses may be off, as a share. It is 3e-8 where all is well; a constant of an MLP that is 2 % off
 # shows as 5e-6, because most of the loss is nobody's to learn.
@@ -219,7 +216,7 @@ def test_a_rule_that_cannot_be_recorded_is_named(recorder, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attn", ["softmax", "ssa"])
+@pytest.mark.parametrize("attn", few(1, ["ssa", "softmax"]))
 def test_half_precision_learns_the_same_and_resumes_bit_for_bit(attn):
     """Losses within 2 %: products have 8 bits, and errors of 1 in 256 average out over a batch, though not wholly."""
     spec = small(attn, "train.steps=100", "train.precision=bf16")

@@ -227,10 +227,7 @@ def test_adam_moves_as_adam_does(tiny):
 )
 def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
     small = [
-        "train.steps=250",
-        "train.batch=32",
-        "train.rate=0.01",
-        "train.curriculum.start=8",
+        *("train.steps=250", "train.batch=32", "train.rate=0.01", "train.curriculum.start=8"),
         "train.curriculum.stop=8",
     ]
     spec = tiny(choice, "softmax", *small)

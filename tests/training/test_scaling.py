@@ -209,7 +209,7 @@ def test_decay_takes_the_same_share_at_every_width(kind):
         torch.testing.assert_close(shrunk[name] - plain[name], -0.005 * start, rtol=0, atol=2e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixtures_of_heads_that_grow_in_number_move_alike():
     """The coordinate check with heads of 16 numbers: else a mixture of 16 moves 1.6 times as far as of 4."""
     changes = runpy.run_path(str(ROOT / "experiments" / "coordinate_check.py"))["changes"]

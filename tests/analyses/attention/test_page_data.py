@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -114,3 +115,9 @@ def test_hostile_words_stay_words(see):
     held = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
     assert held["runs"] == [HOSTILE]
     assert held["frames"][0]["tokens"][0]["text"] == HOSTILE
+
+
+@pytest.mark.parametrize(("tokens", "ends"), [(60, " 59. Rows are"), (61, " 59 …. Rows are")])
+def test_sixty_tokens_of_a_prompt_are_read_out(tokens, ends):
+    marks = [SimpleNamespace(text=str(number), label="") for number in range(tokens)]
+    assert ends in page._intro(SimpleNamespace(frames=[SimpleNamespace(marks=marks)]))

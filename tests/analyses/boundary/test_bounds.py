@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from icl_lab.analyses.boundary import report
+from icl_lab.analyses.boundary import curves, report
 from icl_lab.analyses.boundary.curves import Line
 
 
@@ -22,6 +22,14 @@ def test_growth_recovers_planted_exponents(planted, law, alpha, gamma, reading):
     assert [each[0] for each in found.growth("softmax")] == pytest.approx([alpha - 0.02, alpha, alpha + 0.02], abs=1e-6)
     assert [each[1] for each in found.growth("softmax")] == pytest.approx([gamma] * 3, abs=1e-6)
     assert report._control(found)[-1].endswith(f"{reading} |")
+
+
+def test_the_largest_number_of_a_prompt_by_hand():
+    """Queries of answers up to 1,000; inputs of six standard deviations, and their labels."""
+    assert curves.largest(Line(1), 5) == 1000
+    assert curves.largest(Line(0.01, 1), 5) == pytest.approx(100_100)
+    assert curves.largest(Line(0.5, 1, 1000), 5) == 6000
+    assert curves.largest(Line(2, 1, 1000), 5) == 12_001
 
 
 def test_growth_leaves_out_curves_without_a_bound(planted):
