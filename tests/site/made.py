@@ -174,7 +174,17 @@ def cards():
     ssmax = {"near": claim("a", "above", effect=math.log(2), low=math.log(1.5), high=math.log(2.5)).found}
     found = {"ssmax": ssmax, "ssa": ssa}
     made = [
-        Card(rule, "1", "shared", {"softmax": each}, {"softmax": 1.5}, {"sum to 1": True}, ("lssa", 0.25), "half a sum")
+        Card(
+            rule=rule,
+            version="1",
+            rates="shared",
+            answers={"softmax": each},
+            slowdown={"softmax": 1.5},
+            facts={"sum to 1": True},
+            inside={rule: (0.5, 0.25, 8.0), "softmax": (0.5, 0.25, 8.0)},
+            nearest=("lssa", 0.25),
+            distance="half a sum",
+        )
         for rule, each in found.items()
     ]
     return Cards(asked, found, made)
