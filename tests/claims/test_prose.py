@@ -47,7 +47,7 @@ def held(low, high, rows):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_interval_of_a_paragraph_is_that_of_a_claim_it_cites(page):
+def test_every_interval_of_a_paragraph_is_of_a_claim_it_cites(page):
     missing = []
     for block in paragraphs((ROOT / page).read_text()):
         rows = [RECORD[key] for key in CITES.findall(block) if key in RECORD and RECORD[key]["low"]]

@@ -41,7 +41,7 @@ def test_a_plateau_at_an_edge_is_no_bracket():
     assert curve({1: 0.1, 2: 0.1, 4: 0.1}).wider() == [0.5, 8]
 
 
-def test_a_best_below_a_cliff_is_left_for_half_of_it_where_that_errs_at_most_three_times_as_much():
+def test_a_best_below_a_cliff_is_left_for_half_of_it():
     """The cap is 1: an error of 0.25 or more is a seed that failed, of one seed alone too."""
 
     def best(half, above):

@@ -102,7 +102,7 @@ def test_each_dot_is_a_mean_over_seeds(task, runs, cells):
             assert row[["value", "low", "high", "seeds"]].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-9), name
 
 
-def test_errors_by_the_asked_number_add_up_to_those_of_the_figure():
+def test_errors_by_the_asked_number_add_up_to_the_figures():
     """The balanced error is half the share wrong where yes is right, and half of that where no is, by hand."""
     task = tasks.build("every:balance=half")
     test = resolve("every:balance=half", "softmax", "nano", ["test.axes.length=40,200", "test.prompts=512"]).test
@@ -120,7 +120,7 @@ def test_errors_by_the_asked_number_add_up_to_those_of_the_figure():
         assert balanced == pytest.approx(TABLE.loc["every", name, dot]["value"], abs=0.005), (name, rate)
 
 
-def test_the_numbers_of_readmes_first_finding_are_softmaxs_in_the_figure():
+def test_numbers_of_readmes_first_finding_are_those_of_the_figure():
     (bullet,) = re.findall(r"\* \*\*What decides\.\*\*(.*?)\(", (ROOT / "README.md").read_text(), re.DOTALL)
     printed = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", bullet)]
     held = [
