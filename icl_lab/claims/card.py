@@ -198,7 +198,8 @@ class Card:
         for baseline, answered in self.answers.items():
             rows = []
             for question, found in answered.items():
-                values = [md.short(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
+                written = md.short if found.ratio else "{:.3g}".format  # nats differ in the second decimal
+                values = [written(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
                 rows.append([question, *values, found.interval or "—", found.counts, verdict_words(found)])
             text += ["", self.sentence(baseline), "", *md.table(HEAD, rows)]
             notes = {question: found.note or found.unlearned for question, found in answered.items()}
