@@ -25,6 +25,7 @@ from icl_lab.claims import experiment as experiments
 from icl_lab.claims.ledger import RATES, Finding
 from icl_lab.claims.schema import Claim, Experiment, Variant
 from icl_lab.claims.sides import Sides
+from icl_lab.comparison import sequential
 from icl_lab.comparison.verdict import Direction, EffectSize, State
 from icl_lab.runs.run import Run
 
@@ -34,7 +35,8 @@ PRESET = "nano"
 HEAD = ("question", "value", "baseline", "effect", "seeds", "verdict")
 LEGEND = (
     "Effect: value over the baseline's, or value less the baseline's (rates, nats), with the interval of the look that "
-    "these seeds allow; less is better. Alike: all of it within the question's size of no difference. °: small scale "
+    "these seeds allow; less is better. Alike: all of it within the question's size of no difference. Open: neither; "
+    f"so many seeds more would decide it (+{max(sequential.SPENT)}: or more than that). °: small scale "
     f"(preset {PRESET}). †: may be a chance find among these questions. {ledger.LIMITED}"
 )
 Answers = Mapping[str, Finding]  # by question
@@ -144,11 +146,9 @@ def verdict(found: Finding) -> str:
 
 
 def verdict_words(found: Finding) -> str:
-    """Return the verdict with its marks, and how many seeds would decide an open one."""
+    """Return the verdict with its marks, and how many further seeds would decide an open one."""
     word = verdict(found) + found.marks
-    if word.startswith("open") and found.more:
-        return f"{word}: {found.more} more seed{'s' * (found.more > 1)}"
-    return f"{word}: {found.outlook}" if word.startswith("open") and found.outlook else word
+    return f"{word}: +{found.more or max(sequential.SPENT)}" if verdict(found) == "open" and found.outlook else word
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,8 @@ class Card:
             for question, found in answered.items():
                 written = md.short if found.ratio else "{:.3g}".format  # nats differ in the second decimal
                 values = [written(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
-                rows.append([question, *values, found.interval or "—", found.counts, verdict_words(found)])
+                seeds = found.counts.replace(" and", ",")
+                rows.append([question, *values, found.interval or "—", seeds, verdict_words(found)])
             text += ["", self.sentence(baseline), "", *md.table(HEAD, rows)]
             notes = {question: found.note or found.unlearned for question, found in answered.items()}
             text += [f"{question}: {note}." for question, note in notes.items() if note]

@@ -149,8 +149,8 @@ BETTER = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
         (of(*BETTER), "better"),
         (of(*reversed(BETTER)), "worse"),
         (of([0.970, 0.971, 0.969], [1.0, 1.0, 1.0]), "alike"),  # below, and by less than a quarter
-        (of([1.0], [2.0]), "open: 2 more seeds"),
-        (finding(more=1), "open: 1 more seed"),
+        (of([1.0], [2.0]), "open: +2"),
+        (finding(more=1), "open: +1"),
         (finding(State.NOT_RUN), "not run"),
         (finding(State.NOT_LEARNED), "not learned"),
         (finding(State.AT_BOUND), "at the ceiling"),
@@ -161,7 +161,7 @@ def test_a_verdict_is_read_from_the_finding(found, word):
 
 
 def test_a_wide_interval_is_open_with_its_outlook():
-    for left, words in (([1.0, 1.2, 1.2], "5 more seeds"), ([1.0, 5.0, 0.2], "probably more than 64 seeds")):
+    for left, words in (([1.0, 1.2, 1.2], "+5"), ([1.0, 5.0, 0.2], "+64")):
         assert card.verdict_words(of(left, [1.1, 1.1, 1.1])) == f"open: {words}"
 
 
