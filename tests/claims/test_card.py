@@ -430,3 +430,16 @@ def test_all_baselines_are_judged(three, finish, files, tmp_path):
     found = judge_all(Trial("", against=["softmax", "ssa"]), lab_of(tmp_path).store, where)
     assert list(found) == ["softmax", "ssa"]
     assert card.verdict(found["ssa"]["softmax"]["here"]) == "worse"
+
+
+@pytest.mark.slow
+def test_readme_shows_the_card_of_ssa(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
+    code, out, err = run("judge", "ssa", "--experiments", str(FILES), "--results", str(tmp_path))
+    assert code == 0, err
+    said, table = re.search(r"```text\n(On .*?)\n\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL).groups()
+    assert " ".join(said.split()) in out
+    rows = [re.split(r"  +", line.strip()) for line in table.splitlines()[1:]]
+    assert len(rows) == 9
+    printed = [line.strip("| ").split(" | ") for line in out.splitlines() if line.startswith("| ")]
+    assert rows == printed[2:]
