@@ -118,7 +118,7 @@ def test_the_cells_that_claims_read_are_those_that_they_name(repository):
 def test_cells_at_own_rates_are_those_of_tuned_runs(repository):
     made = experiments.load("table1-own-rates", EXPERIMENTS)
     (tuned,) = rates.own([made.spec(made.variant("ssa"), "nano")], repository)
-    assert tuned.train.rate == 0.02
+    assert tuned.train.rate == 0.01
     cells = claimed(EXPERIMENTS, ["nano"], repository)[(tuned.hash, "")]
     assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
 

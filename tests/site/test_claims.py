@@ -147,7 +147,7 @@ def test_learning_rates_of_an_experiment_are_those_of_its_preset(tmp_path):
     finished = Sides(experiments.load("table1-own-rates", ROOT / "experiments"), repository(tmp_path), "nano")
     compared = comparisons.against_baseline("table1-own-rates", finished, "nano")
     assert {name: curve.best for name, curve in compared.curves.items()} == {
-        "softmax": 2, "ssa": 4, "entmax": 2, "sparsemax": 2, "cosformer": 2
+        "softmax": 2, "ssa": 2, "lssa": 1, "entmax": 1, "sparsemax": 1, "cosformer": 2
     }  # fmt: skip
     data = compared.data["rates"]
     assert data["x"][:4] == [0.25, 0.5, 1, 2]
