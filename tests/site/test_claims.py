@@ -151,7 +151,7 @@ def test_learning_rates_of_an_experiment_are_those_of_its_preset(tmp_path):
     }  # fmt: skip
     data = compared.data["rates"]
     assert data["x"][:4] == [0.25, 0.5, 1, 2]
-    assert data["lines"][0]["y"][3] == pytest.approx(0.0018, abs=5e-5)
+    assert data["lines"][0]["y"][3] == pytest.approx(0.0019, abs=5e-5)
     assert None not in data["lines"][1]["y"][:6]
 
 
