@@ -40,12 +40,11 @@ INSTEAD = {
     "icl-lab --import ./mine.py sweep --task linear --attn mine": "--preset smoke --dry-run",
 }
 SKIPPED = {
-    "make test": "runs these tests",
     "icl-lab evidence fetch --from ARCHIVE": "needs a release, which tests/test_release.py makes",
 }
 # Commands that need an extra: without it they say in one line what to install.
 NEEDS = {"icl-lab lm FOLDER --attn softmax,log-n": "pip install 'icl_lab[hf]'"}
-READ = 3  # experiments of the findings' table that are asked again
+READ = 3  # experiments of the findings' table, at the least
 MODEL = "FOLDER"  # in a command: a language model of the reader's
 # Of commands that train nothing, and so have no rehearsal, but measure for minutes: a short measurement.
 SHORT = {"costs": "--lengths 64 --pairs 1"}
@@ -181,7 +180,7 @@ def test_experiments_of_the_findings_are_judged_from_the_store(clone):
     )
     assert len(rows) >= READ
     whole = []
-    for preset, seeds, name in rows[:READ]:
+    for preset, seeds, name in dict.fromkeys(rows):
         command = f"icl-lab experiment {name} --preset {preset} --seeds {seeds}"
         if "to do" not in call(f"{command} --dry-run", clone):  # of some a variant was left out at this scale
             whole.append(name)

@@ -120,7 +120,7 @@ def test_errors_by_the_asked_number_add_up_to_the_figures():
         assert balanced == pytest.approx(TABLE.loc["every", name, dot]["value"], abs=0.005), (name, rate)
 
 
-def test_numbers_of_readmes_first_finding_are_those_of_the_figure():
+def test_numbers_of_readmes_first_finding_are_the_figures():
     (bullet,) = re.findall(r"\* \*\*What decides\.\*\*(.*?)\(", (ROOT / "README.md").read_text(), re.DOTALL)
     printed = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", bullet)]
     held = [

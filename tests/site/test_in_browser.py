@@ -320,8 +320,8 @@ def test_learning_rates_are_drawn_beside_their_table(opened, place):
     rows = tab.eval_on_selector_all(
         "[data-rates] + div tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
     )
-    assert rows[0] == ["normalizer", "best", "rate", "bracket", "error", "sensitivity", "x1", "x2", "x4"]
-    assert rows[1] == ["softmax", "x2", "0.006", "x1 to x4", "0.1", "1", "0.2", "0.1", "inf"]
+    assert rows[0] == ["normalizer", "best", "rate", "least", "bracket", "error", "sensitivity", "x1", "x2", "x4"]
+    assert rows[1] == ["softmax", "x1", "0.003", "x2", "x1 to x4", "0.2", "1", "0.2", "0.1", "inf"]
     assert complaints == []
 
 
