@@ -1,6 +1,6 @@
 """A results folder: where the run of a specification and seed lies, and which runs there are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -79,8 +79,8 @@ class Store:
             run.grid()
         return run
 
-    def runs(self, say: Say | None = None, preset: str = "") -> Iterator[Run]:
-        """Yield every run that has begun, of one preset where said, then those that only the archive holds.
+    def runs(self, say: Say | None = None, preset: str = "", hashes: Collection[str] | None = None) -> Iterator[Run]:
+        """Yield every run that has begun, of one preset or of these hashes where said, then the archive's others.
 
         They come by task, normalizer and specification, and seeds by their number.
 
@@ -88,8 +88,12 @@ class Store:
         a folder, or one that is called otherwise, is named and passed over.
         """
         seen = set[str]()
-        wanted = f"*/*/{preset + '-' if preset else ''}*/seed-*"
-        begun = self.root.glob(f"runs/{wanted}/spec.json")
+
+        def wanted(key: str) -> bool:
+            name, _, hash_ = key.split("/")[-2].rpartition("-")
+            return preset in ("", name) and (hashes is None or hash_ in hashes)
+
+        begun = [path for path in self.root.glob("runs/*/*/*/seed-*/spec.json") if wanted(path.parent.as_posix())]
         for path in sorted(begun, key=lambda path: by_number(path.parent.as_posix())):
             try:
                 run = self._begun(path)
@@ -101,7 +105,7 @@ class Store:
             seen.add(run.key)
             yield run
         for archived in self.archive.runs() if self.archive is not None else ():
-            if archived.key not in seen and Path(archived.key).match(wanted):
+            if archived.key not in seen and wanted(archived.key):
                 place = self.root / "runs" / archived.key
                 spec = parse_spec(read(archived, SPEC), archived.path)
                 yield self._run(place, spec, seed_of(place) or 0)

@@ -18,7 +18,6 @@ from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.files import PACKED, cut_short, present, reading, replace_folder, restore_folder, sha256, writing
 from icl_lab.base.registry import filename
-from icl_lab.figures.files import KINDS, encoded
 from icl_lab.runs import environment
 from icl_lab.runs.run import Run
 from icl_lab.runs.store import Store
@@ -126,13 +125,15 @@ def publish(
     folder: Path,
     files: Mapping[str, str | bytes],
     figures: Mapping[str, "Figure"],
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = ("png", "svg"),
 ) -> list[str]:
     """Write a study: files, figures and the record that seals them, with the checksum of each; return their names.
 
     The folder takes the place of the one before it in one step, so that of two commands which write it at once one
     wins whole. Files of somebody else in it stay. Raises ``RunFailed`` where it cannot be written.
     """
+    from icl_lab.figures.files import encoded  # brings matplotlib, which readers do without
+
     data = encoded(files, figures, kinds)
     with _held(folder):
         try:

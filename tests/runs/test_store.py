@@ -155,6 +155,17 @@ def umask():
     return mask
 
 
+@pytest.mark.slow
+def test_runs_of_a_preset_or_of_hashes(tiny, lab):
+    first, other = (tiny("linear", "softmax", f"train.steps={steps}") for steps in (2, 3))
+    for spec in (first, other):
+        sweeping.sweep(spec, 0, lab)
+    names = lambda *args, **kwargs: {run.spec.hash for run in lab.store.runs(*args, **kwargs)}  # noqa: E731
+    assert names(preset=first.preset) == names() == {first.hash, other.hash}
+    assert names(preset=first.preset[:-1]) == names(hashes=[]) == set()
+    assert names(hashes=[other.hash, "00000000"]) == {other.hash}
+
+
 def test_the_hash_names_the_numbers_and_not_the_preset(tiny):
     spec = tiny()
     assert len(spec.hash) == 8

@@ -82,7 +82,7 @@ def claims(
         if missing := sum(bool(experiments.read(name, place).claims) for name in others):
             out(f"Not run at {preset}: {missing} of {len(there) + missing} experiments with claims.")
     used = {spec.partition("->")[0] for each in shown for spec in each.specs}
-    for line in changes([run for run in store.runs(lambda reason: None) if run.spec.hash in used]):
+    for line in changes(list(store.runs(lambda reason: None, hashes=used))):
         where.reporter.last(line)
     if not whole and shown:
         out(f"next: {then('claims', {'--long': ['True']})}   (what limits each verdict)")
