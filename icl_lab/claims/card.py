@@ -32,6 +32,7 @@ from icl_lab.runs.run import Run
 RULE, BASELINE = "RULE", "softmax"  # their places in the files of the suite
 FOLDER, VERSION = "suite", "version.txt"
 PRESET = "nano"
+TOKENS = 512  # of a prompt whose attention's memory is counted
 HEAD = ("question", "value", "baseline", "effect", "seeds", "verdict")
 LEGEND = (
     "Effect: value over the baseline's, or value less the baseline's (rates, nats), with the interval of the look that "
@@ -160,6 +161,7 @@ class Card:
     rates: str
     answers: Mapping[str, Answers]  # by baseline
     slowdown: Mapping[str, float]  # by baseline
+    memory: Mapping[str, float]  # of attention over TOKENS tokens, forward and backward: over each baseline's
     facts: Mapping[str, bool]  # of its weights
     inside: Mapping[str, Sequence[float]]  # by normalizer: its largest weight of 16 and of 256 random keys, and C
     nearest: tuple[str, float]  # another normalizer, and the distance of its weights
@@ -213,6 +215,8 @@ class Card:
         inside = (f"{md.code(name)} {', '.join(map(md.short, values))}" for name, values in self.inside.items())
         what = "Largest weight of 16 and of 256 random keys, and C, the bound on answers of `linear`"
         text += [f"{what}: {'; '.join(inside)}."]
+        memory = md.listed(f"{ratio:.2f} times {md.code(name)}" for name, ratio in self.memory.items())
+        text += [f"Memory of attention over {TOKENS} tokens, forward and backward: {memory}."]
         return [*text, f"Nearest known weights: {md.code(name)}, {apart:.3f} apart ({self.distance})."]
 
     def json(self) -> str:
@@ -221,7 +225,8 @@ class Card:
         said = {"verdict": {each: self.sentence(each) for each in self.answers}, "questions": self.rows()}
         said |= {"nearest": {"rule": name, "distance": apart, "definition": self.distance}}
         fields = {
-            each: getattr(self, each) for each in ("rule", "rates", "slowdown", "facts", "inside", "left_out", "onward")
+            each: getattr(self, each)
+            for each in ("rule", "rates", "slowdown", "memory", "facts", "inside", "left_out", "onward")
         }
         return encoded({"suite": self.version, "preset": PRESET} | fields | said)
 

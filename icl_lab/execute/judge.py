@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from icl_lab import normalizers
+from icl_lab.analyses.profiles.costs import attention_bytes
 from icl_lab.base import outside
 from icl_lab.base.errors import BadValue, Unfinished
 from icl_lab.claims import card, cost, ledger
@@ -81,6 +82,7 @@ def _card(
         rates=asked.rates,
         answers=found,
         slowdown={baseline: card.slowdown(sides, asked.rule, baseline) for baseline, sides in compared.items()},
+        memory={baseline: _bytes(asked.rule) / _bytes(baseline) for baseline in compared},
         facts=facts.facts(asked.rule),
         inside={name: (*facts.largest(name), card.bound(every, name)) for name in (asked.rule, *compared)},
         nearest=facts.nearest(asked.rule),
@@ -88,6 +90,10 @@ def _card(
         left_out=left_out,
         onward=_onward(asked, compared, found, where),
     )
+
+
+def _bytes(rule: str) -> int:
+    return attention_bytes(rule, card.TOKENS)
 
 
 def judge_all(asked: Trial, store: Store, where: Where) -> dict[str, dict[str, Answers]]:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import icl_lab as icl
+from icl_lab.analyses.profiles.costs import attention_bytes
 from icl_lab.base.grid import Grid
 from icl_lab.claims import card, experiment, judge
 from icl_lab.claims.card import PRESET, Card
@@ -172,6 +173,7 @@ def made_card(answers, slowdown=1.208):
         rates="shared",
         answers={"softmax": answers},
         slowdown={"softmax": slowdown},
+        memory={"softmax": 5.149},
         facts={"sum to 1": True, "never negative": False},
         inside={"mine": (0.25, 0.0625, 8.04), "softmax": (0.5, 0.125, math.nan)},
         nearest=("ssa:n=1.2", 0.0102),
@@ -195,6 +197,7 @@ def test_a_card_fits_eighty_columns():
     assert "more column" not in plain
     assert "Nearest known weights: `ssa:n=1.2`, 0.010 apart (half the sum)." in plain
     assert "Weights: sum to 1. Not: never negative." in plain
+    assert "Memory of attention over 512 tokens, forward and backward: 5.15 times `softmax`." in " ".join(plain.split())
 
 
 def test_places_are_filled_whatever_the_names_hold(files):
@@ -235,6 +238,7 @@ def test_a_card_is_right_by_hand(run, words):
     found = json.loads(out)
     assert found["verdict"]["softmax"].startswith("On 2 of 2 questions better than softmax, on 0 worse")
     assert found["slowdown"]["softmax"] == pytest.approx(23 / 11)
+    assert found["memory"]["softmax"] == attention_bytes("ssa", 512) / attention_bytes("softmax", 512)
     near, far = found["questions"]
     assert [near["question"], far["question"]] == ["here", "here-far"]
     softmax = (0.1 * 0.101 * 0.099) ** (1 / 3)

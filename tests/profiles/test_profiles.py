@@ -176,6 +176,7 @@ def test_costs_on_tiny_prompts():
             )
             assert 0 < low <= middle <= high
     assert grid.at(attn="ssa", metric="both-bytes", tokens=16) > grid.at(attn="ssa", metric="forward-bytes", tokens=16)
+    assert grid.at(attn="ssa", metric="both-bytes", tokens=16) == costs.attention_bytes("ssa", 16)
     assert ticks[-1][1] == ticks[-1][2] == 6
     lines = "\n".join(costs.table(grid))
     assert "four-functions" in lines

@@ -180,6 +180,7 @@ def cards():
             rates="shared",
             answers={"softmax": each},
             slowdown={"softmax": 1.5},
+            memory={"softmax": 2.25},
             facts={"sum to 1": True},
             inside={rule: (0.5, 0.25, 8.0), "softmax": (0.5, 0.25, 8.0)},
             nearest=("lssa", 0.25),

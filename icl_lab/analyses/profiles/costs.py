@@ -191,14 +191,27 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.most = max(self.most, self.now)
 
 
-def _compare(choice: str, length: int, pairs: int, device: torch.device) -> dict[str, float]:
-    base, rule = (_build(name, device) for name in (BASELINE, choice))
+def attention_bytes(choice: str, length: int) -> int:
+    """Return the ``peak`` of ``attend`` forward and backward over a prompt of ``length`` tokens, on the CPU."""
+    cpu = torch.device("cpu")
+    job = partial(_both, _build(choice, cpu), *_inputs(length, cpu))
+    job()  # fills the caches of masks, which belong to no normalizer
+    return peak(job)
+
+
+def _inputs(length: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Random inputs of a layer (1 t c) with its queries, keys and values (1 h t d)."""
     generator = torch.Generator().manual_seed(length)
     q, k, v = (torch.randn(BATCH, HEADS, length, HEAD_DIM, generator=generator).to(device) for _ in range(3))
-    x = torch.randn(BATCH, length, HEADS * HEAD_DIM, generator=generator).to(device)
+    return torch.randn(BATCH, length, HEADS * HEAD_DIM, generator=generator).to(device), q, k, v
+
+
+def _compare(choice: str, length: int, pairs: int, device: torch.device) -> dict[str, float]:
+    base, rule = (_build(name, device) for name in (BASELINE, choice))
+    inputs = _inputs(length, device)
     found: dict[str, float] = {}
     for name, work in (("forward", _forward), ("both", _both)):
-        jobs: list[Callable[[], object]] = [partial(work, who, x, q, k, v) for who in (base, rule)]
+        jobs: list[Callable[[], object]] = [partial(work, who, *inputs) for who in (base, rule)]
         for job in jobs:
             job()  # warms up, and fills the caches of masks, which belong to no normalizer
         bytes_ = [peak(job) for job in jobs]
