@@ -53,7 +53,7 @@ class Suite:
     @property
     def questions(self) -> list[str]:
         """Names of the questions."""
-        return [claim.where for made in self.experiments for claim in made.claims]
+        return [claim.where for template in self.experiments for claim in template.claims]
 
 
 def suite(files: Path, only: Sequence[str] = ()) -> Suite:
@@ -61,28 +61,28 @@ def suite(files: Path, only: Sequence[str] = ()) -> Suite:
 
     Raises ``BadValue`` where there is none, and ``UnknownName`` for an unknown question.
     """
-    place = experiments.place(files) / FOLDER
-    read = [experiments.load(name, place) for name in experiments.names(place)]
-    if not read or not (place / VERSION).is_file():
-        raise BadValue(f"{place} holds no suite of questions: experiments, and their version in {VERSION}.")
-    whole = Suite((place / VERSION).read_text().strip(), read)
+    folder = experiments.place(files) / FOLDER
+    templates = [experiments.load(name, folder) for name in experiments.names(folder)]
+    if not templates or not (folder / VERSION).is_file():
+        raise BadValue(f"{folder} holds no suite of questions: experiments, and their version in {VERSION}.")
+    whole = Suite((folder / VERSION).read_text().strip(), templates)
     for name in only:
         if not any(_asks(question, [name]) for question in whole.questions):
             raise UnknownName("question", name, whole.questions)
-    claims = [[claim for claim in made.claims if not only or _asks(claim.where, only)] for made in read]
-    asked = [replace(made, claims=kept) for made, kept in zip(read, claims, strict=True) if kept]
-    return Suite(whole.version, asked)
+    claims = [[claim for claim in each.claims if not only or _asks(claim.where, only)] for each in templates]
+    kept = [replace(each, claims=some) for each, some in zip(templates, claims, strict=True) if some]
+    return Suite(whole.version, kept)
 
 
 def _asks(question: str, only: Sequence[str]) -> bool:
     return any(f"{question}-".startswith(f"{name}-") for name in only)
 
 
-def about(made: Experiment, rules: Sequence[str], baseline: str, rates: str = "shared") -> Experiment:
+def instance(template: Experiment, rules: Sequence[str], baseline: str, rates: str = "shared") -> Experiment:
     """Return an experiment of the suite with these normalizers and this baseline in their places."""
 
     def put(text: str, rule: str) -> str:
-        return re.sub(f"{RULE}|{BASELINE}", lambda place: rule if place[0] == RULE else baseline, text)
+        return re.sub(f"{RULE}|{BASELINE}", lambda match: rule if match[0] == RULE else baseline, text)
 
     def variant(each: Variant, rule: str) -> Variant:
         return replace(each, name=put(each.name, rule), attn=put(each.attn, rule))
@@ -91,19 +91,19 @@ def about(made: Experiment, rules: Sequence[str], baseline: str, rates: str = "s
         left, right = (replace(side, of=put(side.of, rule)) for side in (each.left, each.right))
         return replace(each, statement=put(each.statement, rule), left=left, right=right)
 
-    variants = [variant(each, rule) for each in made.variants for rule in (rules if each.attn == RULE else [""])]
-    claims = [claim(each, rule) for rule in rules for each in made.claims]
-    return replace(made, baseline=put(made.baseline, ""), variants=variants, claims=claims, rates=rates)
+    variants = [variant(each, rule) for each in template.variants for rule in (rules if each.attn == RULE else [""])]
+    claims = [claim(each, rule) for rule in rules for each in template.claims]
+    return replace(template, baseline=put(template.baseline, ""), variants=variants, claims=claims, rates=rates)
 
 
 def answers(compared: Sequence[Sides], costs: cost.Costs) -> dict[str, dict[str, Finding]]:
-    """Judge the claims of experiments ``about`` normalizers: findings by normalizer and question."""
-    asked = [(sides.spec(claim.left.of).attn, claim.where) for sides in compared for claim in sides.experiment.claims]
+    """Judge the claims of an ``instance`` of each question: findings by normalizer and question."""
+    keys = [(sides.spec(claim.left.of).attn, claim.where) for sides in compared for claim in sides.experiment.claims]
     findings = ledger.rated([finding for sides in compared for finding in judge.findings(sides, costs)])
-    found = dict[str, dict[str, Finding]]()
-    for (rule, question), finding in zip(asked, findings, strict=True):
-        found.setdefault(rule, {})[question] = finding
-    return found
+    answers_of = dict[str, dict[str, Finding]]()
+    for (rule, question), finding in zip(keys, findings, strict=True):
+        answers_of.setdefault(rule, {})[question] = finding
+    return answers_of
 
 
 def slowdown(compared: Sequence[Sides], rule: str, baseline: str) -> float:
@@ -117,12 +117,12 @@ def slowdown(compared: Sequence[Sides], rule: str, baseline: str) -> float:
 
 def _seconds(sides: Sides, attn: str) -> dict[tuple[str, int], list[float]]:
     """Seconds of the stored trainings of a normalizer, by class of machine and threads."""
-    found = dict[tuple[str, int], list[float]]()
+    seconds_of = dict[tuple[str, int], list[float]]()
     for run in _trainings(sides, attn):
         env = run.env() if run.recorded else {}
         if "machine" in env and (seconds := cost.seconds_of(run, run.spec)) is not None:
-            found.setdefault((env["machine"], env.get("threads", 0)), []).append(seconds)
-    return found
+            seconds_of.setdefault((env["machine"], env.get("threads", 0)), []).append(seconds)
+    return seconds_of
 
 
 def bound(compared: Sequence[Sides], attn: str) -> float:
@@ -137,19 +137,21 @@ def _trainings(sides: Sides, attn: str) -> Iterator[Run]:
     return (sides.trained(name, seed) for name in named for seed in sides.seeds(name))
 
 
-def verdict(found: Finding) -> str:
+def verdict(finding: Finding) -> str:
     """Return the verdict on a question in a word or two: better, worse, alike, open, or why nothing is judged."""
-    if not found.judged:
-        return "open" if found.state is State.FEW_SEEDS else str(found.state)
-    if found.size is EffectSize.WITHIN:
+    if not finding.judged:
+        return "open" if finding.state is State.FEW_SEEDS else str(finding.state)
+    if finding.size is EffectSize.WITHIN:
         return "alike"
-    return {Direction.BELOW: "better", Direction.ABOVE: "worse"}.get(found.direction, "open")
+    return {Direction.BELOW: "better", Direction.ABOVE: "worse"}.get(finding.direction, "open")
 
 
-def verdict_words(found: Finding) -> str:
+def verdict_words(finding: Finding) -> str:
     """Return the verdict with its marks, and how many further seeds would decide an open one."""
-    word = verdict(found) + found.marks
-    return f"{word}: +{found.more or max(sequential.SPENT)}" if verdict(found) == "open" and found.outlook else word
+    word = verdict(finding) + finding.marks
+    return (
+        f"{word}: +{finding.more or max(sequential.SPENT)}" if verdict(finding) == "open" and finding.outlook else word
+    )
 
 
 @dataclass(frozen=True)
@@ -171,16 +173,16 @@ class Card:
 
     def sentence(self, baseline: str) -> str:
         """The verdict in words: "On 2 of 9 questions better than softmax, on 1 worse, 3 alike, 1 open"."""
-        counts = Counter(map(verdict, (found := self.answers[baseline]).values()))
-        said = f"On {counts.pop('better', 0)} of {len(found)} questions better than {baseline}, "
-        said += ", ".join(
+        counts = Counter(map(verdict, (answered := self.answers[baseline]).values()))
+        text = f"On {counts.pop('better', 0)} of {len(answered)} questions better than {baseline}, "
+        text += ", ".join(
             f"{start}{counts.pop(word, 0)} {word}" for start, word in (("on ", "worse"), ("", "alike"), ("", "open"))
         )
         time = self.slowdown[baseline]
         cost_words = (
             "the time of a training is not known" if math.isnan(time) else f"{time:.2f} times the training time"
         )
-        return "; ".join([said, *(f"{count} {why}" for why, count in counts.items()), cost_words]) + "."
+        return "; ".join([text, *(f"{count} {why}" for why, count in counts.items()), cost_words]) + "."
 
     def rows(self) -> list[dict[str, Any]]:
         """Every question as a row (``rows``), against each baseline."""
@@ -188,27 +190,27 @@ class Card:
 
     def page(self, command: str) -> str:
         """The card as a page of one file, made by a command."""
-        asked = [("Suite", self.version), ("Preset", PRESET), ("Learning rate", RATES[self.rates])]
-        said = list(map(self.sentence, self.answers))
-        lines = [line for line in self.lines()[1:] if line not in said]
+        settings = [("Suite", self.version), ("Preset", PRESET), ("Learning rate", RATES[self.rates])]
+        verdicts = list(map(self.sentence, self.answers))
+        lines = [line for line in self.lines()[1:] if line not in verdicts]
         title = f"{self.rule} against {md.listed(self.answers)}"
-        return publish.document(title, "", " ".join(said), asked, lines, {}, command)
+        return publish.document(title, "", " ".join(verdicts), settings, lines, {}, command)
 
     def lines(self) -> list[str]:
         """The card as lines of Markdown."""
         text = [f"# {md.code(self.rule)}, suite {self.version}, preset {PRESET}, {RATES[self.rates]}"]
         for baseline, answered in self.answers.items():
             rows = []
-            for question, found in answered.items():
-                written = md.short if found.ratio else "{:.3g}".format  # nats differ in the second decimal
-                values = [written(_mean(found, side)) if side else "—" for side in (found.left, found.right)]
-                seeds = found.counts.replace(" and", ",")
-                rows.append([question, *values, found.interval or "—", seeds, verdict_words(found)])
+            for question, finding in answered.items():
+                written = md.short if finding.ratio else "{:.3g}".format  # nats differ in the second decimal
+                values = [written(_mean(finding, side)) if side else "—" for side in (finding.left, finding.right)]
+                seeds = finding.counts.replace(" and", ",")
+                rows.append([question, *values, finding.interval or "—", seeds, verdict_words(finding)])
             text += ["", self.sentence(baseline), "", *md.table(HEAD, rows)]
-            notes = {question: found.note or found.unlearned for question, found in answered.items()}
+            notes = {question: finding.note or finding.unlearned for question, finding in answered.items()}
             text += [f"{question}: {note}." for question, note in notes.items() if note]
         text += self.left_out
-        name, apart = self.nearest
+        name, distance = self.nearest
         yes, no = ([fact for fact, holds in self.facts.items() if holds is wanted] for wanted in (True, False))
         text += ["", LEGEND, ""]
         text += [f"Weights: {', '.join(yes) or 'none of these'}. Not: {', '.join(no) or 'none'}."]
@@ -217,52 +219,52 @@ class Card:
         text += [f"{what}: {'; '.join(inside)}."]
         memory = md.listed(f"{ratio:.2f} times {md.code(name)}" for name, ratio in self.memory.items())
         text += [f"Memory of attention over {TOKENS} tokens, forward and backward: {memory}."]
-        return [*text, f"Nearest known weights: {md.code(name)}, {apart:.3f} apart ({self.distance})."]
+        return [*text, f"Nearest known weights: {md.code(name)}, {distance:.3f} apart ({self.distance})."]
 
     def json(self) -> str:
         """The card as JSON; unknown numbers are null."""
-        name, apart = self.nearest
-        said = {"verdict": {each: self.sentence(each) for each in self.answers}, "questions": self.rows()}
-        said |= {"nearest": {"rule": name, "distance": apart, "definition": self.distance}}
+        name, distance = self.nearest
+        numbers = {"verdict": {each: self.sentence(each) for each in self.answers}, "questions": self.rows()}
+        numbers |= {"nearest": {"rule": name, "distance": distance, "definition": self.distance}}
         fields = {
             each: getattr(self, each)
             for each in ("rule", "rates", "slowdown", "memory", "facts", "inside", "left_out", "onward")
         }
-        return encoded({"suite": self.version, "preset": PRESET} | fields | said)
+        return encoded({"suite": self.version, "preset": PRESET} | fields | numbers)
 
 
-def encoded(found: object) -> str:
+def encoded(values: object) -> str:
     """Return numbers and words as JSON; numbers that are not finite are null."""
-    return msgspec.json.format(msgspec.json.encode(found)).decode()
+    return msgspec.json.format(msgspec.json.encode(values)).decode()
 
 
 def rows(rule: str, baseline: str, answered: Answers) -> list[dict[str, Any]]:
     """Return a row per question: verdict, values, effect (a ratio or a difference) with interval, seeds, note."""
     return [
-        {"rule": rule, "against": baseline, "question": question, "verdict": verdict(found), "marks": found.marks}
-        | {"value": _mean(found, found.left), "baseline": _mean(found, found.right), "scale": found.scale}
-        | {name: found.shown(getattr(found, name)) for name in ("effect", "low", "high")}
-        | {"seeds": found.count, "more": found.more, "note": "; ".join(found.limits)}
-        for question, found in answered.items()
+        {"rule": rule, "against": baseline, "question": question, "verdict": verdict(finding), "marks": finding.marks}
+        | {"value": _mean(finding, finding.left), "baseline": _mean(finding, finding.right), "scale": finding.scale}
+        | {name: finding.shown(getattr(finding, name)) for name in ("effect", "low", "high")}
+        | {"seeds": finding.count, "more": finding.more, "note": "; ".join(finding.limits)}
+        for question, finding in answered.items()
     ]
 
 
-def table(found: Mapping[str, Answers], baseline: str, rates: str, asked: Suite) -> list[str]:
+def table(answers_of: Mapping[str, Answers], baseline: str, rates: str, asked: Suite) -> list[str]:
     """Return the table of many normalizers as lines: verdicts on each question, with the effect where there is one."""
     head = f"# Suite {asked.version}, preset {PRESET}, {rates}: verdicts against {baseline}"
-    cells = ([md.code(rule), *(cell(each.get(name)) for name in asked.questions)] for rule, each in found.items())
+    cells = ([md.code(rule), *(cell(each.get(name)) for name in asked.questions)] for rule, each in answers_of.items())
     return [head, "", *md.table(["normalizer", *asked.questions], cells), "", LEGEND]
 
 
-def cell(found: Finding | None) -> str:
+def cell(finding: Finding | None) -> str:
     """Return the verdict with its marks, but that of the scale, which all share, and with the effect."""
-    if found is None or found.state is State.NOT_RUN:
+    if finding is None or finding.state is State.NOT_RUN:
         return "—"
-    effect = "" if math.isnan(found.effect) else f" {md.short(found.shown(found.effect))}"
-    return verdict(found) + found.marks.replace("°", "") + effect
+    effect = "" if math.isnan(finding.effect) else f" {md.short(finding.shown(finding.effect))}"
+    return verdict(finding) + finding.marks.replace("°", "") + effect
 
 
-def _mean(found: Finding, values: Sequence[float]) -> float:
+def _mean(finding: Finding, values: Sequence[float]) -> float:
     if not values:
         return math.nan
-    return geometric_mean(values) if found.ratio and min(values) > 0 else fmean(values)
+    return geometric_mean(values) if finding.ratio and min(values) > 0 else fmean(values)

@@ -98,7 +98,7 @@ def finish(tmp_path, files):
     made, store = experiment.load("tiny", files / "suite"), Store(tmp_path / "results")
 
     def call(attn, seed, factor, seconds=10.0, machine="A"):
-        asked = card.about(made, [attn], "softmax")
+        asked = card.instance(made, [attn], "softmax")
         run = store.run(asked.spec(asked.variant(attn) or asked.variants[0], PRESET), seed)
         env = {"seconds": seconds, "steps_timed": 5, "machine": machine, "threads": 1, "commit": "abc"}
         rows = [
@@ -201,7 +201,7 @@ def test_a_card_fits_eighty_columns():
 
 
 def test_places_are_filled_whatever_the_names_hold(files):
-    made = card.about(experiment.load("tiny", files / "suite"), ["softmax+gated", "lssa"], "ssa")
+    made = card.instance(experiment.load("tiny", files / "suite"), ["softmax+gated", "lssa"], "ssa")
     assert [(each.name, each.attn) for each in made.variants] == [(n, n) for n in ("ssa", "softmax+gated", "lssa")]
     assert made.claims[1].statement == "softmax+gated errs less than ssa far away"
     assert [(each.left.of, each.right.of) for each in made.claims[::2]] == [("softmax+gated", "ssa"), ("lssa", "ssa")]
@@ -214,7 +214,7 @@ def test_the_suite_is_apart_from_the_ledger_and_shares_its_runs():
     assert not set(names) & set(experiment.names(FILES))
     assert len(set(suite.questions)) == len(suite.questions)
     for name in ("linear", "every"):
-        asked = card.about(suite.experiments[names.index(name)], ["ssa"], "softmax")
+        asked = card.instance(suite.experiments[names.index(name)], ["ssa"], "softmax")
         known = experiment.load(f"causes-{name}", FILES)
         there = {known.spec(variant, PRESET).hash for variant in known.variants}
         assert {asked.spec(variant, PRESET).hash for variant in asked.variants} <= there

@@ -20,16 +20,6 @@ COUNT = 2  # damages for each reader
 STORED = ("results/", "home/", "site/")  # what the laboratory wrote; all else is the user's
 MISSED = ("damaged", "cannot be read", "is missing", "edited", "left aside", "no table")
 MISSED += ("does not name", "is no ", "not tested")
-    "damaged",
-    "cannot be read",
-    "is missing",
-    "edited",
-    "left aside",
-    "no table",
-    "does not name",
-    "is no ",
-    "not tested",
-)
 NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
 COMPARED = "made = icl.compare('linear', ['softmax', 'ssa'], 'smoke', settings, seeds=2, where=where)\n"
 PYTHON = {
