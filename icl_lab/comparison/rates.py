@@ -203,8 +203,10 @@ def stored(spec: RunSpec, store: Store) -> Curve | None:
     Its runs share task, model, steps and scaling with ``spec``. It is whole where every power of two between its ends
     has the first two tuning seeds, and the least and its neighbours all that any factor has.
     """
-    runs = stored_runs(spec, store)
-    return curve(spec, runs) if runs and not holes(spec, runs) else None
+    if not (runs := stored_runs(spec, store)):
+        return None
+    known = curve(spec, runs)
+    return None if holes(known.lowest, runs) else known
 
 
 def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:
@@ -219,9 +221,8 @@ def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:
     return found
 
 
-def holes(spec: RunSpec, runs: Mapping[float, Sequence[Run]]) -> dict[float, list[int]]:
-    """Return the tuning seeds that factors between the ends of a curve lack, by factor."""
-    least = curve(spec, runs).lowest
+def holes(least: float | None, runs: Mapping[float, Sequence[Run]]) -> dict[float, list[int]]:
+    """Return the tuning seeds that factors between the ends of a curve lack, by factor; its error is ``least`` at one."""
     seeds = sorted({run.seed for group in runs.values() for run in group})
     low, high = (round(math.log2(edge)) for edge in (min(runs), max(runs)))
     lacks = dict[float, list[int]]()
@@ -243,7 +244,7 @@ def own(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
     lacking = [spec for spec, best in zip(specs, tuned, strict=True) if best is None]
     if not lacking:
         return [best for best in tuned if best is not None]
-    missing = holes(lacking[0], runs) if (runs := stored_runs(lacking[0], store)) else {}
+    missing = holes(curve(lacking[0], runs).lowest, runs) if (runs := stored_runs(lacking[0], store)) else {}
     hole = ", ".join(f"x{factor:g} (seed {md.listed(map(str, seeds))})" for factor, seeds in missing.items())
     why = (
         f"the stored learning-rate curve of {lacking[0].attn} lacks {hole}"
@@ -268,7 +269,7 @@ def _refused(specs: Sequence[RunSpec], store: Store, why: str, *, anew: bool = F
     runs = stored_runs(first, store)
     seeds = {run.seed for group in runs.values() for run in group}
     count = len(seeds) if len(seeds) > FEWEST else 1  # two are usual, and go without saying
-    wider = {*FACTORS, *runs, *holes(first, runs)} if runs else {*FACTORS}
+    wider = {*FACTORS, *runs, *holes(curve(first, runs).lowest, runs)} if runs else {*FACTORS}
     more = {"factors": ",".join(f"{factor:.12g}" for factor in sorted(wider))} if wider > {*FACTORS} else {}
     line = command.trains("rates", first.task, attns, first.preset, asked, count, store.root, **more, retrain=anew)
     return BadValue(f"{', '.join(attns)} on {first.task} at {first.preset}: {why}; make it: {line}")

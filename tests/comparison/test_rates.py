@@ -1,6 +1,7 @@
 """Learning-rate curves: brackets, divergence, sensitivity, the stored curve, and tuning that reads no test prompt."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import msgspec
@@ -241,11 +242,8 @@ def at_seeds(*seeds):
     return [SimpleNamespace(seed=seed) for seed in seeds]
 
 
-def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks(monkeypatch):
-    def holes(runs):
-        monkeypatch.setattr(rates, "curve", lambda *_: SimpleNamespace(lowest=2.0))
-        return rates.holes(SPEC, runs)
-
+def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks():
+    holes = partial(rates.holes, 2.0)
     whole, half = at_seeds(100, 101), at_seeds(100)
     assert holes({1.0: whole, 2.0: whole, 4.0: whole}) == {}
     assert holes({1.0: half, 4.0: whole}) == {1.0: [101], 2.0: [100, 101]}

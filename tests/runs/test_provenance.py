@@ -377,12 +377,12 @@ def test_a_curve_with_a_hole_is_no_curve(lab):
     """Its best was removed: 0.5, 2 and 4 are left, or one of two seeds is missing at one of them."""
     spec = curve_runs(lab.store, lab, {0.5: [100], 2.0: [100], 4.0: [100, 101]})
     runs = rates.stored_runs(spec, lab.store)
-    assert rates.holes(spec, runs) == {0.5: [101], 1.0: [100, 101], 2.0: [101]}
+    assert rates.holes(rates.curve(spec, runs).lowest, runs) == {0.5: [101], 1.0: [100, 101], 2.0: [101]}
     assert rates.stored(spec, lab.store) is None
     with pytest.raises(BadValue, match=r"lacks x0\.5 \(seed 101\), x1 \(seed 100 and 101\), x2 \(seed 101\); make it"):
         rates.own([spec], lab.store)
     curve_runs(lab.store, lab, {0.5: [101], 1.0: [100, 101], 2.0: [101]})
-    assert rates.holes(spec, rates.stored_runs(spec, lab.store)) == {}
+    assert rates.holes(None, rates.stored_runs(spec, lab.store)) == {}
     whole = rates.stored(spec, lab.store)
     assert {factor: len(errors) for factor, errors in whole.errors.items()} == {0.5: 2, 1.0: 2, 2.0: 2, 4.0: 2}
 
