@@ -222,7 +222,7 @@ def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:
 
 
 def holes(least: float | None, runs: Mapping[float, Sequence[Run]]) -> dict[float, list[int]]:
-    """Return the tuning seeds that factors between the ends of a curve lack, by factor; its error is ``least`` at one."""
+    """Return the tuning seeds that factors between the ends of a curve lack; its error is the smallest at ``least``."""
     seeds = sorted({run.seed for group in runs.values() for run in group})
     low, high = (round(math.log2(edge)) for edge in (min(runs), max(runs)))
     lacks = dict[float, list[int]]()
