@@ -454,16 +454,17 @@ def _unlearned_counts(sides: Sides, claim: Claim, table: Table) -> str:
     Where no model was tested in training conditions it is not known, and said.
     """
     counts, unknown = list[str](), dict[str, list[str]]()  # why -> which sides
-    for of, column, shares in zip((claim.left.of, claim.right.of), table, _shares(table), strict=True):
+    both = zip((claim.left.of, claim.right.of), zip(table, _shares(table), strict=True), strict=True)
+    for of, (column, shares) in dict(both).items():
         if lost := sum(not summary.has_learned([share]) for share in shares):
             counts.append(f"{lost} of {len(shares)} of {of}")
-        asked = sides.is_model(of) and sides.task.trivial and not claim.ungated
+        asked = sides.is_model(of) and sides.task.trivial and (shares or not claim.ungated)
         rest = [seed for seed, value in column.items() if value.training.share is None] if asked else []
         if rest and (why := sides.why_not_known(of, rest)):
             at = f" at {ledger.span(rest)}" if shares else ""
             unknown.setdefault(f"{at}: {why}", []).append(of)
     counted = [f"tested models that have not learned: {', '.join(counts)}"] if counts else []
-    named = {why: " and ".join(f"'{of}'" for of in dict.fromkeys(models)) for why, models in unknown.items()}
+    named = {why: " and ".join(f"'{of}'" for of in models) for why, models in unknown.items()}
     unsure = [f"not known whether {models} learned the task{why}" for why, models in named.items()]
     return "; ".join(counted + unsure)
 

@@ -170,6 +170,19 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert unlearned_counts(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
 
+def test_a_run_without_a_grid_among_others_is_named(finished, monkeypatch):
+    """Of seeds 2 and 1, though the claim asks for no gate: the count alone would look whole."""
+    known = finished.errors_in_training_conditions
+    monkeypatch.setattr(
+        finished, "errors_in_training_conditions", lambda of, seed: known(of, seed) if seed == 2 else {}
+    )
+    ungated = claim("softmax", "softmax", 10.0, ungated="it is about those")
+    told = "tested models that have not learned: 1 of 1 of softmax; "
+    assert unlearned_counts(finished, ungated, [2, 1]) == (
+        f"{told}not known whether 'softmax' learned the task at seed 1: not tested"
+    )
+
+
 def test_without_trivial_answers_learning_is_not_asked(finished, monkeypatch):
     """No test would tell."""
     monkeypatch.undo()
