@@ -1,16 +1,13 @@
 """Engines: faster roads to the same training, held to the plain definition over a thousand steps."""
 
-import copy
 import functools
 from statistics import fmean
 
 import pytest
 import torch
 
-from icl_lab import tasks
-from icl_lab.base.errors import BadValue, LabError, Stopped
+from icl_lab.base.errors import BadValue, LabError
 from icl_lab.base.rng import stream
-from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import causal
 from icl_lab.runs.estimate import training_seconds
 from icl_lab.runs.spec import resolve
@@ -20,6 +17,7 @@ from icl_lab.training.loop import Progress, advance, optimizer, prepare, train
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 from tests.cases import few
+from tests.training.small import resumed, same, setup, trained
 
 CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
@@ -50,46 +48,8 @@ def recorder(monkeypatch):
     monkeypatch.setattr(engines, "check", lambda name, device: None)
 
 
-def setup(spec, seed=0):
-    task = tasks.build(spec.task)
-    return GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")), task
-
-
 def small(attn="softmax", *settings):
     return resolve("linear", attn, "smoke", [*SMALL, *settings])
-
-
-def trained(spec):
-    model, task = setup(spec)
-    return model, train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
-
-
-def resumed(spec, stop):
-    """As ``trained``, but stopped after so many steps and taken up by a model that knows only what was kept."""
-    model, task = setup(spec)
-    asked, kept = [], []
-    with pytest.raises(Stopped):
-        train(
-            model,
-            task,
-            spec.train,
-            0,
-            Progress(),
-            keep=lambda progress: kept.append(copy.deepcopy(progress)),
-            stopping=lambda: asked.append(0) or len(asked) >= stop,
-        )
-    assert kept[-1].step == stop
-    again, _ = setup(spec)
-    if model.attn != again.attn:
-        again.swap_rule(model.attn)
-    again.load_state_dict(model.state_dict())
-    return again, train(again, task, spec.train, 0, kept[-1], keep=lambda progress: None)
-
-
-def same(one, other):
-    """Whether two models have the same bits."""
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 @functools.cache
