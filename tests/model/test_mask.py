@@ -11,7 +11,6 @@ from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import count, full, is_full
-from icl_lab.runs.spec import resolve
 from icl_lab.testing.rule_inputs import qkv, stirred
 from icl_lab.training import engines
 from icl_lab.training.optimizers import Optimizer
@@ -65,11 +64,6 @@ def test_rules_of_earlier_keys_are_refused(attn):
         model(attn)
     with pytest.raises(BadValue, match="earlier tokens alone"):
         model(f"{attn}+gated")
-
-
-def test_tasks_that_show_their_answers_are_refused():
-    with pytest.raises(BadValue, match=r"model\.mask=full would show the tokens of linear their own answers"):
-        resolve("linear", "softmax", "smoke", ["model.mask=full"])
 
 
 def test_an_answer_is_no_answer_to_a_prefix():

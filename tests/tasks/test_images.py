@@ -352,26 +352,6 @@ def test_a_file_of_more_than_memory_is_refused_unread(tmp_path, monkeypatch):
             tasks.build(f"images:folder={source}").pictures  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("choice", "settings", "words"),
-    [
-        ("digits:patch=3", (), "patch=3 does not divide images of 8 x 8 pixels: take 1, 2, 4, 8"),
-        ("digits:patch=0", (), "patch must be at least 1"),
-        ("digits", ("test.axes.length=20",), "have 4 x 4 patches: length is 16, got 20"),
-        ("digits", ("train.curriculum.stop=17",), "length is 16, got 17"),
-        ("digits", ("test.axes.translation=1.5",), "translation is whole pixels, at most 7, got 1.5"),
-        ("digits", ("train.shift.translation=8",), "translation is whole pixels, at most 7, got 8"),
-        ("digits", ("test.axes.contrast=0",), "contrast must be finite and > 0, got '0'"),
-        ("digits", ("train.shift.contrast=0",), "contrast must be finite and > 0, got '0'"),
-        ("digits", ("test.axes.noise=-1",), "noise must be finite and > 0, or 0 where"),
-        ("digits", ("train.shift.noise=-1",), "shift.noise must be finite and > 0, or 0 where"),
-    ],
-)
-def test_what_images_have_not_is_refused_before_training(choice, settings, words):
-    with pytest.raises(BadValue, match=words):
-        resolve(choice, "softmax", "smoke", settings)
-
-
 def test_training_on_noisy_images_is_a_shift_of_its_own():
     assert resolve("digits", "softmax", "smoke").train.shift == {}
     assert resolve("digits", "softmax", "smoke", ["train.shift.noise=1"]).train.shift == {"noise": 1.0}

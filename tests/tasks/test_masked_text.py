@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
@@ -29,14 +28,7 @@ def test_as_many_places_are_asked_as_its_share_says(share, length, asked):
     assert set(prompt.scored.sum(1).tolist()) == {asked}
 
 
-def test_each_place_is_asked_as_often_as_any_other():
-    often = drawn(prompts=20_000, length=20).scored.float().mean(0)  # 3 of 20
-    assert (often - 0.15).abs().max() < 0.0125  # five standard deviations
-
-
-@pytest.mark.parametrize(
-    ("options", "masked", "random"), [("", 0.8, 0.1), (":unmasked=0", 0.9, 0.1), (":random=0,unmasked=0", 1, 0)]
-)
+@pytest.mark.parametrize(("options", "masked", "random"), [(":unmasked=0", 0.9, 0.1), (":random=0,unmasked=0", 1, 0)])
 def test_what_is_read_at_asked_places(options, masked, random):
     """Of 30,000 asked places; a token drawn anew is the true one in one of 256, so that its kind is not known then."""
     prompt = drawn(f"masked-text{options}", prompts=2000)
@@ -44,8 +36,7 @@ def test_what_is_read_at_asked_places(options, masked, random):
     hidden, other = (read == MASK).float().mean().item(), ((read != MASK) & (read != true)).float().mean().item()
     assert hidden == pytest.approx(masked, abs=0.012 * (masked < 1))  # five standard deviations
     assert other == pytest.approx(random * 255 / 256, abs=0.009 * (random > 0))
-    if "unmasked=0" in options:  # then a true token is there only where it was drawn anew
-        assert (read == true).float().mean().item() < 3 * random / 256 + 1e-9
+    assert (read == true).float().mean().item() < 3 * random / 256 + 1e-9  # only where it was drawn anew
 
 
 def test_the_kinds_are_those_of_the_draw():
@@ -125,22 +116,6 @@ def test_both_neighbours_by_hand(tmp_path, monkeypatch):
 def test_models_see_both_sides_unless_told_otherwise():
     assert resolve("masked-text", "softmax", "smoke").model.mask == "full"
     assert resolve("masked-text", "softmax", "smoke", ["model.mask=causal"]).model.mask == "causal"
-    with pytest.raises(BadValue, match=r"it is for .*masked-text"):
-        resolve("text", "softmax", "smoke", ["model.mask=full"])
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ("share=0", "share is a percentage above 0, at most 100, got 0"),
-        ("share=101", "at most 100, got 101"),
-        ("random=60,unmasked=50", "at most 100 percent of the asked places, got 110"),
-        ("unmasked=-1", "unmasked is a percentage, at least 0, got -1"),
-    ],
-)
-def test_shares_out_of_bounds_are_refused(options, complaint):
-    with pytest.raises(BadValue, match=complaint):
-        tasks.build(f"masked-text:{options}")
 
 
 @pytest.mark.parametrize("name", ["[MASK]", "<mask>", ""])

@@ -237,12 +237,6 @@ def test_a_prompt_whose_parts_do_not_fit_is_refused():
         tasks.base.Prompt(torch.zeros(2, 4, 1), torch.zeros(2, 3), torch.zeros(2, 4, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("choice", ["evry", "every:balance=full", "linear:noise=1"])
-def test_unknown_tasks_and_options(choice):
-    with pytest.raises(LabError):
-        tasks.build(choice)
-
-
 @pytest.mark.parametrize(("name", "first"), [("every", True), ("some", False)])
 def test_the_copied_label_before_any_label(name, first):
     task, prompt = draw(name)
@@ -326,9 +320,6 @@ def test_spread_widens_training_prompts_alone():
     assert factors.log10().mean().item() == pytest.approx(0.5, abs=0.03)  # log-uniform
     drawn = [each.sample(stream(3, "test"), 5, 6).tokens for each in (task, plain)]
     assert torch.equal(*drawn)
-    for wrong in ("0.5", "nan", "1e9"):
-        with pytest.raises(LabError):
-            tasks.build(f"linear:spread={wrong}")
 
 
 def test_bayes_under_a_uniform_prior_is_the_middle_of_a_segment():
@@ -362,28 +353,6 @@ def test_bayes_of_widened_uniform_functions_is_posterior_mean(x_1, y_1):
     prompt = Prompt(torch.tensor([[x_1, y_1, x_1 + 1, 0.0]]).unsqueeze(2), torch.zeros(1, 4), torch.ones(1, 4) > 0)
     answer = tasks.build("linear:law=uniform,spread=8").references()["bayes"](prompt)[0, 2, 0].item()
     assert answer == pytest.approx(y_1 + first / mass, rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("choice", ["linear", "linear:law=uniform"])
-def test_bayes_errs_least_of_affine_answers_after_one_example(choice):
-    """No answer y_1 + s (x - x_1) with a slope that depends on x_1 and y_1 in bins beats it on its own law."""
-    task = tasks.build(choice)
-    prompt = task.sample(stream(11, "bayes"), 200_000, 2)
-    x, y = (prompt.tokens[:, role::2, 0].double() for role in (0, 1))
-    given = task.references()["bayes"](prompt)[:, 2, 0].double()
-    own = (given - y[:, 1]).square()
-    slope = (y[:, 1] - y[:, 0]) / (x[:, 1] - x[:, 0])  # the true one
-    bins = (x[:, 0] * 4).floor() * 1000 + (y[:, 0] * 4).floor()
-    _, group = bins.unique(return_inverse=True)
-    sums, counts = torch.zeros(2, int(group.max()) + 1, dtype=torch.float64).unbind()
-    weight = (x[:, 1] - x[:, 0]).square()
-    best = sums.index_add(0, group, weight * slope) / counts.index_add(0, group, weight)
-    other = (y[:, 0] + best[group] * (x[:, 1] - x[:, 0]) - y[:, 1]).square()
-    # The bins are fitted to these very prompts, which helps them by about a hundredth.
-    assert own.mean() < 1.03 * other.mean()
-    zero = y[:, 1].square().mean()
-    assert own.mean() < 0.7 * zero
 
 
 def test_prompts_on_a_line_follow_it_exactly():
