@@ -88,20 +88,6 @@ def test_errors_over_decades_are_shown_as_logarithms(tiny, lab):
     assert near[1] < near[0]
 
 
-@pytest.mark.parametrize(
-    ("task", "settings", "options", "complaint"),
-    [
-        ("every", ["test.axes.length=8,16"], {}, "no prompt of it; take text or linear"),
-        ("linear", ["test.axes.length=12"], {}, "at least two lengths, got 12"),
-        ("text", ["test.axes.length=128,256"], {"lengths": (128, 100_000)}, "too few for windows of 100,000"),
-    ],
-)
-def test_what_has_no_ends_to_be_read_is_refused(tiny, lab, task, settings, options, complaint):
-    run = lab.store.run(tiny(task, "softmax", *settings), 0)
-    with pytest.raises(BadValue, match=complaint):
-        runner.checked(Context(**options), {"softmax": [run]})
-
-
 def test_runs_at_other_lengths_are_asked_by_name(tiny, lab):
     runs = {
         rule: [lab.store.run(tiny("linear", rule, f"test.axes.length=5,{n}"), 0)]

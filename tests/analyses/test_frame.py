@@ -1,16 +1,14 @@
 """The frame of analyses: options from fields, labels, checks before training, progress, files, claims."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 
-from icl_lab import analyses
-from icl_lab.analyses import frame, publish, runner
+from icl_lab.analyses import frame, runner
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Analysis, AnalysisOf, option
+from icl_lab.analyses.frame import Analysis, option
 from icl_lab.base.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
 from icl_lab.base.grid import Grid
 from icl_lab.runs.store import by_rule
@@ -130,20 +128,13 @@ def groups_of(tiny, lab, *rules, seeds=1):
     return by_rule([lab.store.run(tiny(attn=rule), seed) for rule in rules for seed in range(seeds)])
 
 
-def test_every_analysis_is_a_frozen_dataclass_with_words():
-    for name in analyses.names():
-        part = analyses.registry.part(name)
-        assert issubclass(part, AnalysisOf)
-        assert part.__dataclass_params__.frozen, name
-        assert part.__doc__.partition("\n")[0].endswith((".", "?")), name
-        assert part.grids or name == "attention", name
-        for field in dataclasses.fields(part):
-            assert field.metadata.get("help"), f"{name}: {field.name} has no help"
-
-
 @pytest.mark.slow
-def test_rows_carry_labels_and_references_come_once(tiny, lab):
+def test_rows_carry_labels_references_come_once_and_parts_tick(tiny, lab):
+    ticks = []
+    object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
     found = runner.ask(Count(), groups_of(tiny, lab, "softmax", "ssa", seeds=2), lab)
+    own = [tick[1:] for tick in ticks if tick[0] == "Count"]  # of four models, in two parts each
+    assert own == [(50 * (at + 1), 400, "softmax" if at < 4 else "ssa") for at in range(8)]
     grid = found["count"]
     assert list(found.grids) == ["count"]
     assert grid.axes == ["sigma_x", "sigma_f", "times"]
@@ -172,15 +163,6 @@ def test_values_below_the_least_or_not_finite_are_refused():
 
 
 @pytest.mark.slow
-def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
-    ticks = []
-    object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
-    runner.ask(Count(), groups_of(tiny, lab, "softmax", "ssa"), lab)
-    own = [tick[1:] for tick in ticks if tick[0] == "Count"]
-    assert own == [(50, 200, "softmax"), (100, 200, "softmax"), (150, 200, "ssa"), (200, 200, "ssa")]
-
-
-@pytest.mark.slow
 def test_a_stop_between_two_models_writes_nothing(tiny, lab):
     groups = groups_of(tiny, lab, "softmax", "ssa")
     for runs in groups.values():
@@ -205,25 +187,6 @@ def test_options_of_a_file_are_checked():
         frame.build("deviant", {"prompts": "many"})
     with pytest.raises(UnknownName, match="Did you mean 'deviant'"):
         frame.build("deviants", {})
-
-
-@pytest.mark.slow
-def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
-    groups = groups_of(tiny, lab, "softmax", seeds=2)
-    analysis = Count()
-    found = runner.ask(analysis, groups, lab)
-    study = publish.record("count", analysis, groups, "icl-lab count")
-    text = publish.publish(study, analysis, found, groups, tmp_path / "count", "and more")
-    names = ["count.csv", "count.png", "count.svg", "report.html", "study.json", "table.md"]
-    assert publish.written(tmp_path / "count") == names
-    assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 normalizers were counted.\n\nsoftmax: ")
-    assert text.endswith("Made by `icl-lab count`.\nand more")
-    assert (tmp_path / "count" / "table.md").read_text() == text
-    stored = analysis.read(tmp_path / "count")
-    assert stored["count"].csv() == found["count"].csv()
-    assert stored.rules == found.rules
-    assert analysis.seeds(stored) == [0, 1]
-    assert analysis.read(tmp_path) is None
 
 
 def test_claims_of_an_analysis_without_values_are_refused():

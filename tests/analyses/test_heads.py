@@ -8,7 +8,6 @@ import torch
 from icl_lab.analyses import runner
 from icl_lab.analyses.attention_rows import statistics
 from icl_lab.analyses.heads import Heads, cells_along_axes, spread_out, training
-from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 
 
@@ -81,11 +80,6 @@ def test_heads_are_read_where_the_question_ends(runs, lab):
     assert found["heads"].values("index") == [1]
     assert "numbers" not in found["heads"].values("metric")
     assert "answers" not in "".join(Heads().table(found))
-
-
-def test_models_without_attention_are_refused(tiny):
-    with pytest.raises(BadValue, match="a model without attention has no heads to look at"):
-        Heads().check(tiny("linear", "softmax", "model.attention=no"))
 
 
 def test_claims_are_medians_over_heads_in_training_conditions(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from icl_lab.analyses.attention_rows import attention_rows, entropy, head_rows, shares
-from icl_lab.analyses.findings import known_median
 from icl_lab.pipeline import subject
 from icl_lab.runs.measure import TestSpec, draw
 
@@ -41,8 +40,3 @@ def test_rows_of_heads_hold_means_over_prompts():
     ]
     assert rows[1]["stderr"] == pytest.approx(2.0)  # sqrt(8 / 2)
     assert rows[1]["count"] == 2
-
-
-def test_median_of_what_is_known():
-    assert known_median([math.nan, 3.0, 1.0, 2.0]) == 2.0
-    assert math.isnan(known_median([math.nan]))

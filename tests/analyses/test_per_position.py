@@ -9,7 +9,6 @@ from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.context import PerPosition, answer_positions
 from icl_lab.analyses.frame import StoredGrids
-from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.pipeline import load_or_train, sweep
 
@@ -95,17 +94,3 @@ def test_errors_that_span_decades_are_logarithms(tiny, lab):
     assert "per-position" in analysis.figures(found, "title")
     assert "from" in analysis.finding(found)
     assert any("`reference:zero`" in line for line in analysis.table(found))
-
-
-@pytest.mark.parametrize(
-    ("task", "settings", "options", "complaint"),
-    [
-        ("linear", ["train.curriculum.stop=12"], {}, "need a length above 12, got 12"),
-        ("needle", ["test.axes.length=64,128"], {}, "asks a prompt once"),
-        ("text", ["test.axes.length=128,256"], {"length": 100_000}, "too few for windows of 100,000"),
-    ],
-)
-def test_what_has_no_error_beyond_training_is_refused(tiny, lab, task, settings, options, complaint):
-    run = lab.store.run(tiny(task, "softmax", *settings), 0)
-    with pytest.raises(BadValue, match=complaint):
-        runner.checked(PerPosition(**options), {"softmax": [run]})

@@ -8,12 +8,10 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.probe import Probe, fit, metrics_and_layers, readings, states
-from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.runs.measure import TestSpec, draw
-from icl_lab.runs.spec import resolve
 
 CPU = torch.device("cpu")
 TASK = tasks.build("every:balance=half")
@@ -158,20 +156,6 @@ def test_table_and_figure_of_finished_runs(runs, lab):
     assert Grid.read(analysis.files(found)["probe.csv"]).axes == ["layer", "factor"]
     assert "by a linear probe after layer 1 it is " in analysis.finding(found)
     assert analysis.tag == "at-1"
-
-
-@pytest.mark.parametrize(
-    ("choice", "options", "message"),
-    [
-        ("linear", {}, "linear has no answer to a single number; tasks that have: every, some"),
-        ("needle", {}, "needle has no answer to a single number"),
-        ("every", {"position": 99}, "at an index from 0 to 39, got 99"),
-        ("every", {"factors": (0.0,)}, "a factor must be finite and > 0, got 0"),
-    ],
-)
-def test_senseless_questions_are_refused(choice, options, message):
-    with pytest.raises(BadValue, match=message):
-        Probe(**options).check(resolve(choice, "softmax", "smoke"))
 
 
 def test_claims_are_read_from_stored_files(tmp_path):

@@ -99,14 +99,6 @@ def test_a_sentence_is_read_in_the_tokens_of_a_text(scoring):
     assert not {stop} & {token for row in table.read for token in row}
 
 
-def test_the_first_byte_is_asked_after_an_end_of_line():
-    text = corpus("")
-    model = Table(257)
-    (found,) = probe_pairs.scores(model, text, ["ab"], "next", torch.device("cpu")).tolist()
-    log_p = model.logits.double().log_softmax(1)
-    assert found == pytest.approx((log_p[10, 97] + log_p[97, 98]).item(), rel=1e-5)
-
-
 @pytest.mark.slow
 def test_a_tie_is_half_and_the_higher_score_wins(tmp_path, untrained, tiny, monkeypatch):
     (tmp_path / "some.txt").write_text(

@@ -4,9 +4,9 @@ import pytest
 
 from icl_lab.analyses import publish, runner
 from icl_lab.analyses.theory import LENGTHS, Theory
-from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 SSMAX = "ssmax:s=0.43,learn=no"
 
 
@@ -89,16 +89,6 @@ def test_a_number_stands_for_a_bound(asked):
         analysis.value(found, "reference:quarter", {}, "", 0)
     with pytest.raises(KeyError, match="one gap"):
         analysis.value(found, "softmax", {}, "slope", 0)
-
-
-def test_what_makes_no_sense_is_refused_in_one_line():
-    spec = resolve("linear", "softmax", "smoke")
-    with pytest.raises(BadValue, match="reach must be at most 8, got 9"):
-        Theory(reach=9.0).check(spec)
-    with pytest.raises(BadValue, match="name at least one number of keys"):
-        Theory(keys=()).check(spec)
-    with pytest.raises(BadValue, match="the bounds are about"):
-        Theory().check(resolve("linear", "sigmoid", "smoke"))
 
 
 @pytest.mark.slow

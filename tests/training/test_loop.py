@@ -97,8 +97,10 @@ def test_statistics_see_only_visible_keys_and_change_no_weight(tiny):
     model, task = setup(tiny("linear", "softmax", "model.layers=1"))
     with torch.no_grad():
         model.blocks[0].attention.qkv.weight.zero_()
-    before = numbers(model)
+    before, kept = numbers(model), []
+    model.norm.register_forward_hook(lambda *_: kept.append(torch.is_grad_enabled()))
     found = attention_statistics(model, task.sample(stream(0, "train", 0), 4, 3).tokens)
+    assert not any(kept)
     uniform = sum(math.log(n) for n in range(1, 7)) / 6  # all scores are 0: each query attends alike to what it sees
     assert found == {"score.0": 0, "entropy.0": pytest.approx(uniform, rel=2**-8)}
     assert all(torch.equal(value, before[name]) for name, value in numbers(model).items())

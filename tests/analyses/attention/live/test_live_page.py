@@ -152,12 +152,6 @@ def test_the_stored_prompt_comes_back_to_a_changed_model(numbers):
     assert tab.input_value("#live-all") == "1, 1, 5, -1, 9"
 
 
-def test_words_below_heads_are_explained_beside_them(numbers):
-    legend = numbers.inner_text("#legend")
-    assert "itself: the query's own token; before: the one just before the query" in legend
-    assert numbers.evaluate("document.getElementById('grid').nextElementSibling.id") == "legend"
-
-
 def test_answers_stand_beside_stored_ones_truth_and_references(numbers, pair):
     tab, stored = numbers, [answer.answer for answer in pair[0].runs[0].answers]
     tab.locator("#live-off").check()
