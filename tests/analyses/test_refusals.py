@@ -27,6 +27,8 @@ CASES = [  # the analysis, its options, the task, settings, and what is said
     ("deviant", {"position": (0, 99)}, "linear", SHORT, "index from 0 to 10, so that answers follow; got 99"),
     ("deviant", {"position": ()}, "linear", SHORT, "one index or more, got none"),
     ("deviant", {}, "needle", (), "needle has no number that can be stretched"),
+    ("deviant", {}, "lookup", (), "lookup has no number that can be stretched"),
+    ("deviant", {}, "sine", (), "sine has no number that can be stretched; tasks that have: every, linear, some"),
     ("deviant", {"factors": (0.0,)}, "linear", SHORT, "a factor must be finite and > 0, got 0"),
     ("equivariance", {}, "every:balance=half", (), "every does not scale with its labels; tasks whose truth does: lin"),
     ("equivariance", {}, "regression:function=classification", (), "the truth of regression does not scale"),
@@ -83,6 +85,7 @@ CASES = [  # the analysis, its options, the task, settings, and what is said
 ]
 
 
+@pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize(("name", "options", "task", "settings", "message"), CASES)
 def test_senseless_questions_are_refused(lab, name, options, task, settings, message):
     attn, *_ = [each.removeprefix("attn=") for each in settings if each.startswith("attn=")] or ["softmax"]

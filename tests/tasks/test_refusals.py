@@ -68,14 +68,20 @@ SETTINGS = [
     ("digits", "train.shift.contrast=0", "contrast must be finite and > 0, got '0'"),
     ("digits", "test.axes.noise=-1", "noise must be finite and > 0, or 0 where"),
     ("digits", "train.shift.noise=-1", "shift.noise must be finite and > 0, or 0 where"),
+    ("lookup", "test.axes.length=12", "a third of the length, got 8 in 12 tokens"),
+    ("lookup", "train.curriculum.start=11", "got 4 in 11 tokens"),
+    ("lookup", "train.shift.pairs=6", "got 6 in 16 tokens"),
+    ("needle", "train.curriculum.start=5", "needs prompts of 6 or more, got 5"),
+    ("linear", "test.axes.length=3", r"must be whole numbers >= 4 .*, got 3"),
     ("linear", "model.mask=full", r"model\.mask=full would show the tokens of linear their own answers"),
     ("text", "model.mask=full", "it is for .*masked-text"),
 ]
 CASES = [*((choice, "", words) for choice, words in OPTIONS.items()), *SETTINGS]
 
 
+@pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize(("choice", "setting", "words"), CASES)
 def test_what_a_task_cannot_be_or_draw_is_refused(choice, setting, words):
     with pytest.raises(LabError, match=words) as refused:
-        resolve(choice, "softmax", "nano", [setting] if setting else [])
+        resolve(choice, "softmax", "smoke" if choice == "lookup" else "nano", [setting] if setting else [])
     assert "\n" not in str(refused.value)
