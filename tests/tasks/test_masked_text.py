@@ -148,7 +148,7 @@ def test_the_mask_is_no_word_that_is_drawn(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_masked_model_is_trained_and_not_exported(run, tmp_path, monkeypatch):
+def test_a_masked_model_is_trained_and_not_exported(run, tmp_path, monkeypatch, quick_pictures):
     monkeypatch.chdir(tmp_path)
     small = ["--set", "train.steps=3", "--set", "model.width=8", "--set", "test.axes.length=16"]
     small += ["--set", "train.curriculum.start=16", "--set", "train.curriculum.stop=16", "--set", "model.mask=causal"]

@@ -13,6 +13,7 @@ from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
 from tests.texts.test_corpus import tokenizer
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 SMALL = ["--preset", "smoke", "--threads", "1", "--set", "train.steps=3", "--set", "train.batch=2"]
 SMALL += ["--set", "model.width=8", "--set", "test.prompts=4", "--set", "train.curriculum.start=16"]
 SMALL += ["--set", "train.curriculum.stop=16", "--set", "test.axes.length=16,32"]
@@ -136,7 +137,7 @@ def test_words_of_a_tokenizer_are_trained_on(book, run, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_losses_are_compared_as_losses_and_not_as_rates(run, quick_pictures, tmp_path):
+def test_losses_are_compared_as_losses_and_not_as_rates(run, tmp_path):
     out, err = run.ok("compare", "--task", "text", "--attn", "softmax", "--attn", "ssa", "--seeds", "2", *SMALL)
     assert "Wilson" not in out
     assert "reference:5-gram" in out
