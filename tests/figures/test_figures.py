@@ -13,7 +13,7 @@ from PIL import Image
 
 from icl_lab.base.grid import Grid
 from icl_lab.figures import bounds
-from icl_lab.figures.base import REFERENCE, encode, pixels, short
+from icl_lab.figures.base import REFERENCE, encode, pixels, short, writer
 from icl_lab.figures.heads import MANY, curves
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
@@ -257,3 +257,9 @@ def test_a_map_of_effects_says_what_hatching_means(clear, said):
     figure = effects({"ssa": {(1.0, 1.0): (0.5, True), (1.0, 2.0): (0.1, clear)}}, "x", "y", label="ratio")
     words = " ".join(text.get_text() for text in figure.findobj(Text))
     assert ("hatched: not clear" in words) == said
+
+
+def test_losses_have_three_decimals_rates_and_decades_two_digits():
+    assert writer(log_scale=False, rates=False)(1.26149) == "1.261"
+    assert writer(log_scale=True, rates=False)(1.26149) == "1.3"
+    assert writer(log_scale=False, rates=True)(0.26149) == "0.26"

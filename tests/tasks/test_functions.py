@@ -37,16 +37,14 @@ def close(found, expected, atol=1e-4):
     return torch.allclose(found, torch.tensor(expected, dtype=found.dtype), atol=atol)
 
 
-def test_functions_of_weights_as_published():
+def test_functions_as_published():
     w, x = drawn((2, 3))
     assert close(functions.linear(x, w), LINEAR)
     assert close(functions.quadratic(x, w), QUADRATIC)
     assert torch.equal(functions.classes(x, w), torch.tensor(LINEAR).sign())
-
-
-def test_networks_as_published():
     inner, outer, x = drawn((2, 3, 4), (2, 4))
     assert close(functions.network(x, inner, outer), RELU)
+    assert close(published_tree()[1], TREE)
 
 
 def published_tree():
@@ -54,10 +52,6 @@ def published_tree():
     numbers, leaves = torch.randint(3, (2, 7), generator=rng), torch.randn(2, 7, generator=rng)
     x = torch.randn(2, 5, 3, generator=rng)
     return x, functions.tree(x, numbers, leaves)
-
-
-def test_trees_as_published():
-    assert close(published_tree()[1], TREE)
 
 
 def test_a_tree_by_hand():

@@ -178,10 +178,3 @@ def test_vectors_ask_for_the_value_beside_their_key():
     assert task.loss(outputs, prompt).item() == pytest.approx(wanted.square().mean().item(), rel=1e-5)
     with pytest.raises(BadValue, match="a length of 3 or more"):
         draw("needle-vectors", length=2)
-
-
-def test_vectors_are_swept_as_any_task(lab):
-    small = ["train.steps=20", "train.batch=4", "model.width=16", "model.heads=2", "test.prompts=64"]
-    grid = sweep(resolve("needle-vectors:dim=2", "ssmax", "smoke", small), 0, lab)
-    assert grid.at(attn="reference:nearest-key", metric="error", depth=10, length=32) == 0
-    assert grid.at(attn="ssmax", metric="error", depth=10, length=16) > 0
