@@ -118,9 +118,3 @@ def test_views_by_hand():
         bayes(prompt.tokens, 2).transpose(1, 2), prompt.targets.long(), reduction="none"
     )
     assert task.views(errors, prompt)["tail"].item() == pytest.approx(each[0, -3:].mean().item())  # 12 // 4
-
-
-def test_a_shorter_prompt_is_the_beginning_of_a_longer_one():
-    task, prompt = draw("markov")
-    for rule in task.references().values():
-        assert torch.equal(rule(prompt)[:, :40], rule(prompt.first(40)))
