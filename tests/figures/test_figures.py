@@ -112,15 +112,29 @@ def test_maps_side_by_side_share_their_scale():
     assert [axes.get_title() for axes in figure.axes[:2]] == ["a", "b"]
 
 
-def test_effects_that_are_not_clear_are_hatched():
-    tables = {"a": {(1.0, 1.0): (-2.0, True), (1.0, 2.0): (0.5, False)}}
-    axes = effects(tables, "sigma", "length", label="log2").axes[0]
+def test_effects_that_are_not_clear_are_hatched_and_small_ones_pale():
+    def drawn(one, other, **options):
+        return effects({"a": {(1.0, 1.0): one, (1.0, 2.0): other}}, "sigma", "length", label="log2", **options)
+
+    figure = drawn((-2.0, True), (0.5, False))
+    axes = figure.axes[0]
     assert texts(axes) == ["-2.00", "+0.50"]
     (hatched,) = axes.patches
     assert hatched.get_hatch()
     assert hatched.get_x() == 0.5
     norm = axes.images[0].norm
     assert (norm.vmin, norm.vcenter, norm.vmax) == (-2, 0, 2)
+    for made, said in ((figure, True), (drawn((0.5, True), (0.1, True)), False)):
+        words = " ".join(text.get_text() for text in made.findobj(Text))
+        assert ("hatched: not clear" in words) == said
+    ends = [drawn((size, True), (-0.01, True), least=0.32).axes[0].images[0].norm.vmax for size in (0.02, 2.0)]
+    assert ends == [0.32, 2]
+
+
+def test_effects_of_powers_of_two_are_written_as_ratios():
+    figure = effects({"a": {(1, 1): (1.0, True), (1, 2): (-1.0, False)}}, "sigma", "length", label="l", ratio=True)
+    assert texts(figure.axes[0]) == ["2.00", "0.50"]
+    assert texts_of_ticks(figure.axes[-1].xaxis) == ["0.5", "0.667", "0.8", "1", "1.25", "1.5", "2"]
 
 
 @pytest.mark.parametrize(("where", "scale"), [([0, 0.5, 1, 2, 4], "linear"), ([0.5, 1, 2, 4], "log")])
@@ -154,20 +168,17 @@ def texts_of_ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_learning_curves_show_loss_and_length():
-    rows = [{"step": 50, "loss": 2.0, "length": 11}, {"step": 100, "loss": 0.2, "length": 13}]
-    loss, length = learning_curve("ssa", rows, title="t", label="loss").axes
-    assert list(loss.lines[0].get_ydata()) == [2.0, 0.2]
-    assert list(length.lines[0].get_ydata()) == [11, 13]
-    assert loss.get_yscale() == "log"
-
-
 @pytest.mark.parametrize(("lengths", "said"), [((41, 41), ["41"]), ((11, 41), ["11", "41"])])
-def test_ticks_of_the_length_are_lengths_that_prompts_had(lengths, said):
-    rows = [{"step": step, "loss": 1.0, "length": length} for step, length in enumerate(lengths, 1)]
-    figure = learning_curve("ssa", rows, title="t", label="loss")
+def test_learning_curves_show_loss_and_lengths_that_prompts_had(lengths, said):
+    rows = [{"step": 50 * at, "loss": 2.0 / at, "length": length} for at, length in enumerate(lengths, 1)]
+    figure = learning_curve("ssa", rows, title="t", label="training loss")
+    loss, length = figure.axes
+    assert list(loss.lines[0].get_ydata()) == [2.0, 1.0]
+    assert list(length.lines[0].get_ydata()) == list(lengths)
+    assert loss.get_yscale() == "log"
+    assert "not the tested error" in length.get_xlabel().replace("\n", " ")
     figure.canvas.draw()
-    assert texts_of_ticks(figure.axes[1].yaxis) == said
+    assert texts_of_ticks(length.yaxis) == said
 
 
 @pytest.mark.slow
@@ -250,13 +261,6 @@ def test_a_reference_begins_where_it_is_above_0():
     )
     (drawn,) = (line for line in figure.axes[0].lines if line.get_color() == REFERENCE)
     assert [math.isnan(y) for y in drawn.get_ydata()] == [True, False, False]
-
-
-@pytest.mark.parametrize(("clear", "said"), [(True, False), (False, True)])
-def test_a_map_of_effects_says_what_hatching_means(clear, said):
-    figure = effects({"ssa": {(1.0, 1.0): (0.5, True), (1.0, 2.0): (0.1, clear)}}, "x", "y", label="ratio")
-    words = " ".join(text.get_text() for text in figure.findobj(Text))
-    assert ("hatched: not clear" in words) == said
 
 
 def test_losses_have_three_decimals_rates_and_decades_two_digits():
