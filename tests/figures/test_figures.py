@@ -112,7 +112,7 @@ def test_maps_side_by_side_share_their_scale():
     assert [axes.get_title() for axes in figure.axes[:2]] == ["a", "b"]
 
 
-def test_effects_that_are_not_clear_are_hatched_and_small_ones_pale():
+def test_unclear_effects_are_hatched_and_small_ones_pale():
     def drawn(one, other, **options):
         return effects({"a": {(1.0, 1.0): one, (1.0, 2.0): other}}, "sigma", "length", label="log2", **options)
 

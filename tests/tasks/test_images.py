@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import warnings
 import zipfile
 import zlib
 from dataclasses import replace
@@ -207,16 +208,14 @@ def test_files_of_other_endings_are_counted(tmp_path):
         assert tasks.build(f"images:folder={place}").pictures.classes == ("cat", "dog")
 
 
-@pytest.mark.slow
-def test_a_command_says_what_is_left_out_in_one_line(tmp_path):
+def test_a_command_says_what_is_left_out_in_one_line(tmp_path, run, monkeypatch):
     place = folder(tmp_path / "own")
     (place / "dog" / "1.webp").write_bytes(b"x")
-    words = ["sweep", "--task", f"images:folder={place},patch=4", "--attn", "ssa", "--preset", "smoke", "--dry-run"]
-    command = [sys.executable, "-m", "icl_lab", *words, "--results", str(tmp_path / "results")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "left out" in line or "arn" in line]
-    assert lines == [f"icl-lab: {place}: left out, neither .png nor .jpeg: 1 .webp"]
+    monkeypatch.setattr(warnings, "formatwarning", None)
+    with pytest.warns(UserWarning, match="left out") as said:
+        run.ok("sweep", "--task", f"images:folder={place},patch=4", "--attn", "ssa", "--preset", "smoke", "--dry-run")
+    lines = [warnings.formatwarning(each.message, each.category, each.filename, each.lineno) for each in said]
+    assert lines == [f"icl-lab: {place}: left out, neither .png nor .jpeg: 1 .webp\n"]
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
