@@ -8,6 +8,7 @@ import torch
 from icl_lab import normalizers
 from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.base.rng import stream
+from icl_lab.pipeline import sweep
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.loop import Progress, attention_statistics, train
 from icl_lab.training.recipe import TrainSpec
@@ -246,3 +247,14 @@ def test_every_rule_trains_and_its_parameters_move(tiny, attn):
     learned = {name for name, p in model.named_parameters() if ".rule." in name and p.requires_grad}
     assert learned <= moved
     assert {"read_in.weight", "blocks.0.attention.qkv.weight", "read_out.weight"} <= moved
+
+
+@pytest.mark.slow
+def test_learned_numbers_stand_in_the_history(tiny, lab):
+    spec = tiny("linear", "softmax", "train.switch_step=52", "train.switch_to=ssmax:bias=yes")
+    sweep(spec, 0, lab)
+    before, after = lab.store.run(spec, 0).history()
+    assert set(before) == {"step", "loss", "length", "rate", "bound", "score.0", "entropy.0"}
+    assert set(after) - set(before) == {"s 0.0", "s 0.1", "b 0.0", "b 0.1"}
+    assert after["s 0.0"] != 1
+    assert abs(after["s 0.0"] - 1) < 0.5
