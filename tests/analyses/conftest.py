@@ -2,14 +2,22 @@
 
 import pytest
 
+from icl_lab.runs.store import Store
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """Runs that tests of analyses share: each is trained once, and nobody changes it."""
+    return Store(tmp_path_factory.mktemp("shared"))
+
 
 @pytest.fixture
-def runs(tiny, lab):
+def runs(tiny, store):
     """Return groups of runs by normalizer, each trained for five steps; settings change all of them."""
 
     def build(task, *attns, seeds=1, settings=()):
         specs = {attn: tiny(task, attn, "train.steps=5", *settings) for attn in attns}
-        return {attn: [lab.store.run(spec, seed) for seed in range(seeds)] for attn, spec in specs.items()}
+        return {attn: [store.run(spec, seed) for seed in range(seeds)] for attn, spec in specs.items()}
 
     return build
 

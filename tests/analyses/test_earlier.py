@@ -44,20 +44,29 @@ def trained(tiny):
     return sorted(f"{path.parts[-4]} {path.parts[-2]}" for path in tiny.runs.rglob("model.safetensors"))
 
 
-def test_more_seeds_ask_only_the_new_models(tiny, tmp_path):
+def test_only_what_was_not_asked_by_this_code_is_asked(tiny, tmp_path, monkeypatch):
+    """New seeds; all models where a study keeps too little, or where other code of the analysis found its numbers."""
     tiny("--seeds", "2")
+    with monkeypatch.context() as little:
+        little.setattr(Deviant, "needed", ("positions", "gone"))
+        assert str(tiny.place) not in tiny("--seeds", "2").partition("wrote ")[0]  # nothing a reader could do about it
+        assert len(trained(tiny)) == 4
     first = json.loads((tiny.place / "study.json").read_text())
     assert "asked" not in first
+    assert len(first["code"]) == 12
     said = tiny("--seeds", "3")
     assert f"what was asked before is taken from {tiny.place}" in said
     assert trained(tiny) == ["softmax seed-2", "ssa seed-2"]
     made = json.loads((tiny.place / "study.json").read_text())
     assert made["asked"] == {f"{rule}, seed {seed}": first["commit"] for rule in ("softmax", "ssa") for seed in (0, 1)}
     assert "4 of its models were asked by earlier commands" in (tiny.place / "table.md").read_text()
-    other = tmp_path / "other"
-    tiny("--seeds", "3", root=other)
-    for name in ("deviant.csv", "positions.csv"):
-        assert (tiny.place / name).read_bytes() == (other / "experiments" / "tiny-smoke" / name).read_bytes()
+    whole = {name: (tiny.place / name).read_bytes() for name in ("deviant.csv", "positions.csv")}
+    monkeypatch.setattr(publish, "code", lambda name: "0" * 12)  # though its version is the same
+    said = tiny("--seeds", "3")
+    assert "was found by another version of the analysis 'deviant': its models are asked again." in said
+    assert len(trained(tiny)) == 6
+    assert json.loads((tiny.place / "study.json").read_text())["code"] == "0" * 12
+    assert {name: (tiny.place / name).read_bytes() for name in whole} == whole
 
 
 @pytest.mark.exhaustive
@@ -81,13 +90,6 @@ def test_studies_with_single_prompts_are_preferred(tiny, monkeypatch):
         read = kept.read(kept.place(made.claims[0]))
         assert "prompts" in read.grids
         assert read.seeds == [0, 1, 2]
-
-
-def test_a_study_that_keeps_too_little_is_asked_again(tiny, monkeypatch):
-    tiny("--seeds", "2")
-    monkeypatch.setattr(Deviant, "needed", ("positions", "gone"))
-    assert str(tiny.place) not in tiny("--seeds", "2").partition("wrote ")[0]  # nothing a reader could do about it
-    assert len(trained(tiny)) == 4
 
 
 @pytest.mark.exhaustive
@@ -119,18 +121,6 @@ def test_numbers_of_another_analysis_version_are_not_mixed(tiny, monkeypatch):
     made = experiment.load("tiny", tiny.files)
     kept = folders.Studies(Sides(made, store, "smoke", ()), made.question(), folders.of("tiny", store, "smoke"))
     assert [kept.place(claim) for claim in made.claims] == [now] * len(made.claims)
-
-
-def test_numbers_of_other_code_of_an_analysis_are_not_mixed(tiny, monkeypatch):
-    """Its version need not be raised."""
-    tiny("--seeds", "2")
-    first = json.loads((tiny.place / "study.json").read_text())
-    assert len(first["code"]) == 12
-    monkeypatch.setattr(publish, "code", lambda name: "0" * 12)
-    said = tiny("--seeds", "3")
-    assert "was found by another version of the analysis 'deviant': its models are asked again." in said
-    assert len(trained(tiny)) == 6
-    assert json.loads((tiny.place / "study.json").read_text())["code"] == "0" * 12
 
 
 def test_until_decided_trains_what_was_not_asked_before(tiny):

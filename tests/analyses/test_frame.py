@@ -1,18 +1,22 @@
-"""The frame of analyses: options from fields, labels, checks before training, progress, files, claims."""
+"""The frame of analyses: options from fields, labels, checks before training, progress, claims, and single prompts."""
 
-import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
 import pytest
+import torch
 
-from icl_lab import analyses
-from icl_lab.analyses import frame, publish, runner
+from icl_lab.analyses import frame, runner
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Analysis, AnalysisOf, option
+from icl_lab.analyses.findings import StoredGrids, TrainedModel
+from icl_lab.analyses.frame import Analysis, option
 from icl_lab.base.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
 from icl_lab.base.grid import Grid
+from icl_lab.comparison.statistics import resampled
 from icl_lab.runs.store import by_rule
 
 
@@ -130,20 +134,13 @@ def groups_of(tiny, lab, *rules, seeds=1):
     return by_rule([lab.store.run(tiny(attn=rule), seed) for rule in rules for seed in range(seeds)])
 
 
-def test_every_analysis_is_a_frozen_dataclass_with_words():
-    for name in analyses.names():
-        part = analyses.registry.part(name)
-        assert issubclass(part, AnalysisOf)
-        assert part.__dataclass_params__.frozen, name
-        assert part.__doc__.partition("\n")[0].endswith((".", "?")), name
-        assert part.grids or name == "attention", name
-        for field in dataclasses.fields(part):
-            assert field.metadata.get("help"), f"{name}: {field.name} has no help"
-
-
 @pytest.mark.slow
-def test_rows_carry_labels_and_references_come_once(tiny, lab):
+def test_rows_carry_labels_references_come_once_and_parts_tick(tiny, lab):
+    ticks = []
+    object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
     found = runner.ask(Count(), groups_of(tiny, lab, "softmax", "ssa", seeds=2), lab)
+    own = [tick[1:] for tick in ticks if tick[0] == "Count"]  # of four models, in two parts each
+    assert own == [(50 * (at + 1), 400, "softmax" if at < 4 else "ssa") for at in range(8)]
     grid = found["count"]
     assert list(found.grids) == ["count"]
     assert grid.axes == ["sigma_x", "sigma_f", "times"]
@@ -169,15 +166,6 @@ def test_values_below_the_least_or_not_finite_are_refused():
         Count(rates=(1.0, -1.0))
     with pytest.raises(BadValue, match="rates must be finite, got nan"):
         Count(rates=(float("nan"),))
-
-
-@pytest.mark.slow
-def test_progress_counts_models_and_parts_of_a_model(tiny, lab):
-    ticks = []
-    object.__setattr__(lab, "tick", lambda stage, done, total, note: ticks.append((stage, done, total, note)))
-    runner.ask(Count(), groups_of(tiny, lab, "softmax", "ssa"), lab)
-    own = [tick[1:] for tick in ticks if tick[0] == "Count"]
-    assert own == [(50, 200, "softmax"), (100, 200, "softmax"), (150, 200, "ssa"), (200, 200, "ssa")]
 
 
 @pytest.mark.slow
@@ -207,25 +195,45 @@ def test_options_of_a_file_are_checked():
         frame.build("deviants", {})
 
 
-@pytest.mark.slow
-def test_a_folder_holds_grids_table_figure_and_record(tiny, lab, tmp_path):
-    groups = groups_of(tiny, lab, "softmax", seeds=2)
-    analysis = Count()
-    found = runner.ask(analysis, groups, lab)
-    study = publish.record("count", analysis, groups, "icl-lab count")
-    text = publish.publish(study, analysis, found, groups, tmp_path / "count", "and more")
-    names = ["count.csv", "count.png", "count.svg", "report.html", "study.json", "table.md"]
-    assert publish.written(tmp_path / "count") == names
-    assert text.startswith("Task linear, preset smoke, 2 training seeds.\n\n1 normalizers were counted.\n\nsoftmax: ")
-    assert text.endswith("Made by `icl-lab count`.\nand more")
-    assert (tmp_path / "count" / "table.md").read_text() == text
-    stored = analysis.read(tmp_path / "count")
-    assert stored["count"].csv() == found["count"].csv()
-    assert stored.rules == found.rules
-    assert analysis.seeds(stored) == [0, 1]
-    assert analysis.read(tmp_path) is None
-
-
 def test_claims_of_an_analysis_without_values_are_refused():
     with pytest.raises(BadValue, match="claims cannot be judged by the analysis count"):
         Count().value(None, "softmax", {}, "", 0)
+
+
+WHO = {"task": "linear", "preset": "nano", "spec": "0", "attn": "softmax", "seed": 0}
+
+
+def cells(*factors: float) -> Grid:
+    place = {**WHO, "metric": "mse", "value": 0.0, "stderr": None, "count": 2}
+    return Grid.of([{**place, "factor": factor} for factor in factors], ["factor"])
+
+
+@pytest.fixture
+def kept() -> StoredGrids:
+    """Two prompts err 1 and 3 at factor 1, and 2 and 8 at factor 10."""
+    trained = SimpleNamespace(run=SimpleNamespace(seed=0))
+    rows = [
+        {**WHO, **row}
+        for factor, errors in ((1.0, [1.0, 3.0]), (10.0, [2.0, 8.0]))
+        for row in TrainedModel.of_prompts(trained, {"factor": factor}, {"mse": torch.tensor(errors)})
+    ]
+    return StoredGrids({"prompts": Grid.of(rows, ["factor", "prompt"])})
+
+
+def test_a_mean_over_cells_is_drawn_with_the_same_prompts_in_all(kept):
+    """Both prompts once: (2 + 5) / 2; the first twice: (1 + 2) / 2; the second twice: (3 + 8) / 2."""
+    drawn = kept.on_resamples(cells(1.0, 10.0))
+    assert drawn[0] == 3.5
+    assert set(drawn) == {1.5, 3.5, 5.5}
+    assert kept.on_resamples(cells(10.0), logarithm=True)[0] == pytest.approx(math.log(5))
+    # As whoever draws prompts for claims does: what is told of two sides is of the same resamples.
+    of_one = np.array([[2.0, 8.0]])
+    assert kept.on_resamples(cells(10.0)).tolist() == resampled(of_one, seed=0)[:, 0].tolist()
+
+
+def test_a_cell_counts_once_however_many_rows_it_has(kept):
+    assert kept.on_resamples(cells(1.0, 1.0, 10.0))[0] == 3.5
+
+
+def test_where_one_of_the_cells_is_not_kept_nothing_is_told(kept):
+    assert kept.on_resamples(cells(1.0, 100.0)) is None

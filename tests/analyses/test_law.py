@@ -86,20 +86,6 @@ def test_claims_are_about_laws(tmp_path):
             analysis.value(found, of, {}, metric, seed)
 
 
-@pytest.mark.parametrize(
-    ("attn", "settings", "message"),
-    [
-        ("ssmax", (), "only ssmax-free learns a factor for every n, got ssmax"),
-        ("ssmax-free", ("train.switch_step=52", "train.switch_to=ssmax"), "only ssmax-free .*, got ssmax"),
-        ("ssmax-free", ("model.attention=no",), "a model without attention has no factor"),
-        ("ssmax-free", ("train.curriculum.start=2", "train.curriculum.stop=2"), "7 tokens or more, got [46]"),
-    ],
-)
-def test_senseless_questions_are_refused(attn, settings, message):
-    with pytest.raises(BadValue, match=message):
-        Law().check(resolve("linear", attn, "smoke", settings))
-
-
 def test_runs_that_cannot_be_told_apart_are_refused(tiny, lab):
     plain, clamped = (lab.store.run(tiny("linear", attn), 0) for attn in ("ssmax-free", "ssmax-free:beyond=clamp"))
     Law().prepared([plain])

@@ -8,7 +8,6 @@ from icl_lab.analyses import runner
 from icl_lab.analyses.learning import Learning, first_below, loss_at, mean_loss, stored
 from icl_lab.base.errors import BadValue
 from icl_lab.base.files import publish
-from icl_lab.pipeline import load_or_train
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 
@@ -105,6 +104,7 @@ def test_a_run_without_a_history_is_trained_and_others_are_not(tiny, lab):
     assert not there.trained
     assert analysis.value(found, "softmax", {}, "final", 0) == pytest.approx(math.log(3))
     assert stored(missing) == missing.history()
+    assert analysis.value(found, "softmax", {}, "final", 1) == pytest.approx(math.log(missing.history()[-1]["loss"]))
 
 
 def test_histories_of_the_evidence_are_read(tiny, lab, tmp_path, histories):
@@ -120,18 +120,7 @@ def test_histories_of_the_evidence_are_read(tiny, lab, tmp_path, histories):
     assert not elsewhere.folder.exists()
 
 
-def test_what_makes_no_sense_is_refused(lab, tiny):
-    for shares in ((), (0.0,), (0.5, 1.5)):
-        with pytest.raises(BadValue, match="shares are above 0 and at most 1"):
-            Learning(shares=shares)
+def test_a_run_without_a_training_of_its_own_is_refused(lab, tiny):
     run = lab.store.run(tiny(), 0, "ssa")
     with pytest.raises(BadValue, match="no training of its own"):
         runner.checked(Learning(), {"softmax": [run]})
-
-
-@pytest.mark.slow
-def test_the_loss_of_a_trained_run_is_what_the_analysis_says(tiny, lab):
-    run = lab.store.run(tiny("linear", "softmax", "train.steps=50"), 0)
-    load_or_train(run, lab)
-    found = runner.ask(Learning(), {"softmax": [run]}, lab)
-    assert Learning().value(found, "softmax", {}, "final", 0) == pytest.approx(math.log(run.history()[-1]["loss"]))

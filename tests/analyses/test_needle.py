@@ -7,7 +7,6 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import frame, runner
 from icl_lab.analyses.needle import NeedleScores, auc, auc_on_resamples, endings, ranked, retrieve
-from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.base.rng import stream
 from icl_lab.comparison.statistics import draws
@@ -130,25 +129,6 @@ def test_usual_length_is_eight_training_lengths():
     spec = resolve(CHOICE, "softmax", "smoke")
     assert NeedleScores().tokens(spec) == 8 * 64
     assert NeedleScores(length=40).tokens(spec) == 40
-
-
-@pytest.mark.parametrize(
-    ("choice", "settings", "options", "message"),
-    [
-        (
-            "linear",
-            (),
-            {},
-            "linear has no answer that stands in its context, for needle scores; tasks that have: needle",
-        ),
-        (CHOICE, (), {"length": 4}, "a needle of 2 tokens needs prompts of 6 or more, got 4"),
-        (CHOICE, ("model.attention=no",), {}, "a model without attention has no heads to score"),
-        (CHOICE, ("model.positions=learned:rows=128", "test.axes.length=64"), {}, "more than the 128 places"),
-    ],
-)
-def test_senseless_questions_are_refused(choice, settings, options, message):
-    with pytest.raises(BadValue, match=message):
-        NeedleScores(**options).check(resolve(choice, "softmax", "smoke", settings))
 
 
 def test_claims_are_read_from_stored_files(tmp_path):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from icl_lab import tasks
-from icl_lab.analyses.printed_bounds import READINGS, PrintedBounds, _cells, _targets, least_bound
-from icl_lab.base.errors import BadValue
+from icl_lab.analyses.printed_bounds import READINGS, _cells, _targets, least_bound
 from icl_lab.runs.spec import resolve
 
 
@@ -29,12 +28,8 @@ def test_table_1_needs_the_bounds_that_were_worked_out(lab):
     assert found == pytest.approx([28.4, 27.1, 21.9], abs=0.06)
 
 
-def test_it_asks_for_published_functions():
-    with pytest.raises(BadValue, match="published functions"):
-        PrintedBounds().check(resolve("linear", "softmax", "lite"))
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures")
 def test_the_experiment_prints_printed_rows_and_stored_bounds(run, monkeypatch, tmp_path):
     root = Path(__file__).parents[2]
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(root / "results" / "evidence"))

@@ -99,14 +99,6 @@ def test_a_sentence_is_read_in_the_tokens_of_a_text(scoring):
     assert not {stop} & {token for row in table.read for token in row}
 
 
-def test_the_first_byte_is_asked_after_an_end_of_line():
-    text = corpus("")
-    model = Table(257)
-    (found,) = probe_pairs.scores(model, text, ["ab"], "next", torch.device("cpu")).tolist()
-    log_p = model.logits.double().log_softmax(1)
-    assert found == pytest.approx((log_p[10, 97] + log_p[97, 98]).item(), rel=1e-5)
-
-
 @pytest.mark.slow
 def test_a_tie_is_half_and_the_higher_score_wins(tmp_path, untrained, tiny, monkeypatch):
     (tmp_path / "some.txt").write_text(
@@ -219,22 +211,17 @@ def test_what_cannot_be_asked_is_one_line(tmp_path, run, task, files, options, c
     assert not list(tmp_path.rglob("spec.json"))
 
 
-def test_a_file_that_is_no_text_is_said(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\xff\xfe")
+def test_files_of_pairs_are_texts(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(ZORRO, encoding="utf-8-sig")  # a byte order mark is no part of a sentence
+    assert probe_pairs.read(path)[0] == ("dogs is big .", "dogs are big .")
+    path.write_bytes(b"\xff\xfe")
     with pytest.raises(BadValue, match=r"a\.txt cannot be read"):
-        probe_pairs.read(tmp_path / "a.txt")
-
-
-def test_a_byte_order_mark_is_no_part_of_a_sentence(tmp_path):
-    (tmp_path / "a.txt").write_text(ZORRO, encoding="utf-8-sig")
-    assert probe_pairs.read(tmp_path / "a.txt")[0] == ("dogs is big .", "dogs are big .")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-def test_a_pipe_of_pairs_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "a.txt")
-    with pytest.raises(BadValue, match="pipe or a device"):
-        probe_pairs.read(tmp_path / "a.txt")
+        probe_pairs.read(path)
+    if os.name == "posix":
+        os.mkfifo(tmp_path / "pipe.txt")
+        with pytest.raises(BadValue, match="pipe or a device"):
+            probe_pairs.read(tmp_path / "pipe.txt")
 
 
 def test_the_experiment_claims_what_the_paper_prints():

@@ -1,12 +1,15 @@
 """Bounds as an analysis: normalizers are asked without a model, a seed is a draw, and claims read its numbers."""
 
+import json
+import math
+
 import pytest
 
-from icl_lab.analyses import publish, runner
+from icl_lab.analyses import runner
 from icl_lab.analyses.theory import LENGTHS, Theory
-from icl_lab.base.errors import BadValue
 from icl_lab.runs.spec import resolve
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 SSMAX = "ssmax:s=0.43,learn=no"
 
 
@@ -91,39 +94,21 @@ def test_a_number_stands_for_a_bound(asked):
         analysis.value(found, "softmax", {}, "slope", 0)
 
 
-def test_what_makes_no_sense_is_refused_in_one_line():
-    spec = resolve("linear", "softmax", "smoke")
-    with pytest.raises(BadValue, match="reach must be at most 8, got 9"):
-        Theory(reach=9.0).check(spec)
-    with pytest.raises(BadValue, match="name at least one number of keys"):
-        Theory(keys=()).check(spec)
-    with pytest.raises(BadValue, match="the bounds are about"):
-        Theory().check(resolve("linear", "sigmoid", "smoke"))
-
-
 @pytest.mark.slow
-def test_its_record_names_rules_and_draws_and_no_run(asked, tmp_path):
-    analysis, groups, found = asked("softmax", "ssa", seeds=2)
-    study = publish.record("theory", analysis, groups, "icl-lab theory")
-    assert {(run.task, run.preset, run.spec) for run in study.runs} == {("rules", "", "")}
-    text = publish.publish(study, analysis, found, groups, tmp_path / "theory")
-    assert text.startswith("Normalizers without a model, 2 draws.")
-    page = (tmp_path / "theory" / "report.html").read_text()
-    assert "Draws" in page
-    assert "Training seeds" not in page
-    rows = (tmp_path / "theory" / "rows.csv").read_text()
-    assert "rules,softmax,-,-,0,2" in rows
-    assert "linear" not in text + page + rows
-    stored = analysis.read(tmp_path / "theory")
-    assert analysis.seeds(stored) == [0, 1]
-    assert analysis.value(stored, "ssa", {"keys": [8]}, "entropy", 1) == pytest.approx(
-        analysis.value(found, "ssa", {"keys": [8]}, "entropy", 1)
-    )
-
-
-@pytest.mark.slow
-def test_the_command_trains_nothing(run, tmp_path):
-    text, _ = run.ok("theory", "--attn", "softmax", "--seeds", "2", "--rows", "50", "--keys", "2,8")
+def test_the_command_trains_nothing_and_names_rules_and_draws(run, tmp_path):
+    rules = [word for rule in ("softmax", "ssa") for word in ("--attn", rule)]
+    text, _ = run.ok("theory", *rules, "--seeds", "2", "--rows", "50", "--keys", "2,8")
     assert "Normalizers without a model, 2 draws." in text
     assert not (tmp_path / "results" / "runs").exists()
+    (folder,) = (tmp_path / "results").glob("theory-*")
+    study = json.loads((folder / "study.json").read_text())
+    assert {(each["task"], each["preset"], each["spec"]) for each in study["runs"]} == {("rules", "", "")}
+    page, rows = ((folder / name).read_text() for name in ("report.html", "rows.csv"))
+    assert "Draws" in page
+    assert "Training seeds" not in page
+    assert "rules,softmax,-,-,0,2" in rows
+    assert "linear" not in text + page + rows
+    stored = Theory().read(folder)
+    assert Theory().seeds(stored) == [0, 1]
+    assert 0 < Theory().value(stored, "ssa", {"keys": [8]}, "entropy", 1) < math.log(8)
     assert run("theory", "--task", "linear")[0] != 0  # there is no task to be asked about

@@ -12,8 +12,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from icl_lab.base.grid import Grid
-from icl_lab.figures import bounds
-from icl_lab.figures.base import REFERENCE, encode, pixels, short
+from icl_lab.figures import bounds, ranks
+from icl_lab.figures.base import REFERENCE, encode, pixels, short, writer
 from icl_lab.figures.heads import MANY, curves
 from icl_lab.figures.lines import rivals
 from icl_lab.figures.maps import effects, heat_map, side_by_side
@@ -112,15 +112,29 @@ def test_maps_side_by_side_share_their_scale():
     assert [axes.get_title() for axes in figure.axes[:2]] == ["a", "b"]
 
 
-def test_effects_that_are_not_clear_are_hatched():
-    tables = {"a": {(1.0, 1.0): (-2.0, True), (1.0, 2.0): (0.5, False)}}
-    axes = effects(tables, "sigma", "length", label="log2").axes[0]
+def test_unclear_effects_are_hatched_and_small_ones_pale():
+    def drawn(one, other, **options):
+        return effects({"a": {(1.0, 1.0): one, (1.0, 2.0): other}}, "sigma", "length", label="log2", **options)
+
+    figure = drawn((-2.0, True), (0.5, False))
+    axes = figure.axes[0]
     assert texts(axes) == ["-2.00", "+0.50"]
     (hatched,) = axes.patches
     assert hatched.get_hatch()
     assert hatched.get_x() == 0.5
     norm = axes.images[0].norm
     assert (norm.vmin, norm.vcenter, norm.vmax) == (-2, 0, 2)
+    for made, said in ((figure, True), (drawn((0.5, True), (0.1, True)), False)):
+        words = " ".join(text.get_text() for text in made.findobj(Text))
+        assert ("hatched: not clear" in words) == said
+    ends = [drawn((size, True), (-0.01, True), least=0.32).axes[0].images[0].norm.vmax for size in (0.02, 2.0)]
+    assert ends == [0.32, 2]
+
+
+def test_effects_of_powers_of_two_are_written_as_ratios():
+    figure = effects({"a": {(1, 1): (1.0, True), (1, 2): (-1.0, False)}}, "sigma", "length", label="l", ratio=True)
+    assert texts(figure.axes[0]) == ["2.00", "0.50"]
+    assert texts_of_ticks(figure.axes[-1].xaxis) == ["0.5", "0.667", "0.8", "1", "1.25", "1.5", "2"]
 
 
 @pytest.mark.parametrize(("where", "scale"), [([0, 0.5, 1, 2, 4], "linear"), ([0.5, 1, 2, 4], "log")])
@@ -154,20 +168,17 @@ def texts_of_ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_learning_curves_show_loss_and_length():
-    rows = [{"step": 50, "loss": 2.0, "length": 11}, {"step": 100, "loss": 0.2, "length": 13}]
-    loss, length = learning_curve("ssa", rows, title="t", label="loss").axes
-    assert list(loss.lines[0].get_ydata()) == [2.0, 0.2]
-    assert list(length.lines[0].get_ydata()) == [11, 13]
-    assert loss.get_yscale() == "log"
-
-
 @pytest.mark.parametrize(("lengths", "said"), [((41, 41), ["41"]), ((11, 41), ["11", "41"])])
-def test_ticks_of_the_length_are_lengths_that_prompts_had(lengths, said):
-    rows = [{"step": step, "loss": 1.0, "length": length} for step, length in enumerate(lengths, 1)]
-    figure = learning_curve("ssa", rows, title="t", label="loss")
+def test_learning_curves_show_loss_and_lengths_that_prompts_had(lengths, said):
+    rows = [{"step": 50 * at, "loss": 2.0 / at, "length": length} for at, length in enumerate(lengths, 1)]
+    figure = learning_curve("ssa", rows, title="t", label="training loss")
+    loss, length = figure.axes
+    assert list(loss.lines[0].get_ydata()) == [2.0, 1.0]
+    assert list(length.lines[0].get_ydata()) == list(lengths)
+    assert loss.get_yscale() == "log"
+    assert "not the tested error" in length.get_xlabel().replace("\n", " ")
     figure.canvas.draw()
-    assert texts_of_ticks(figure.axes[1].yaxis) == said
+    assert texts_of_ticks(length.yaxis) == said
 
 
 @pytest.mark.slow
@@ -252,8 +263,27 @@ def test_a_reference_begins_where_it_is_above_0():
     assert [math.isnan(y) for y in drawn.get_ydata()] == [True, False, False]
 
 
-@pytest.mark.parametrize(("clear", "said"), [(True, False), (False, True)])
-def test_a_map_of_effects_says_what_hatching_means(clear, said):
-    figure = effects({"ssa": {(1.0, 1.0): (0.5, True), (1.0, 2.0): (0.1, clear)}}, "x", "y", label="ratio")
-    words = " ".join(text.get_text() for text in figure.findobj(Text))
-    assert ("hatched: not clear" in words) == said
+def test_losses_have_three_decimals_rates_and_decades_two_digits():
+    assert writer(log_scale=False, rates=False)(1.26149) == "1.261"
+    assert writer(log_scale=True, rates=False)(1.26149) == "1.3"
+    assert writer(log_scale=False, rates=True)(0.26149) == "0.26"
+
+
+OUTCOMES = ("wrong", "first only", "all right")
+
+
+def drawn(count):
+    """How many trials each of two panels shows, and what stands below them; every third trial ends each way."""
+    scores, ends = [1 - place / count for place in range(count)], [place % 3 for place in range(count)]
+    trials = {"softmax": (scores, ends), "ssa": (scores[: count // 2], ends[: count // 2])}
+    figure = ranks.needles(dict.fromkeys(trials, scores[:5]), trials, OUTCOMES, title="t")
+    panels = [axes for axes in figure.axes if "trials" in axes.get_xlabel()]
+    return [sum(len(line.get_xdata()) for line in axes.lines) for axes in panels], panels[0].get_xlabel()
+
+
+def test_few_trials_are_all_shown():
+    assert drawn(ranks.SHOWN) == ([600, 300], "trials, best first")
+
+
+def test_of_many_trials_every_so_and_so_many_th_is_shown():
+    assert drawn(4 * ranks.SHOWN + 1) == ([481, 240], "trials, best first (one in 5 is shown)")

@@ -128,7 +128,7 @@ def test_a_metric_that_is_zero_throughout_says_so():
     assert not figure.axes[1].texts
 
 
-def test_whole_places_get_whole_ticks():
+def test_whole_places_get_whole_ticks_that_do_not_touch():
     axes = Figure().subplots()
     axes.plot(range(1, 41), range(40))
     ticks(axes.xaxis, range(1, 41))
@@ -137,13 +137,10 @@ def test_whole_places_get_whole_ticks():
     few.plot([0, 1, 2], [1, 2, 3])
     ticks(few.xaxis, [0, 1, 2])
     assert list(few.get_xticks()) == [0, 1, 2]
-
-
-def test_places_that_would_touch_are_not_all_labelled():
-    axes = Figure().subplots()
-    axes.plot([1, 2, 1000], [1, 2, 3])
-    ticks(axes.xaxis, [1, 2, 1000])
-    assert list(axes.get_xticks()) != [1, 2, 1000]
+    near = Figure().subplots()
+    near.plot([1, 2, 1000], [1, 2, 3])
+    ticks(near.xaxis, [1, 2, 1000])
+    assert list(near.get_xticks()) != [1, 2, 1000]
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.3), (2.0, 9.0), (1.0, 60.0), (1e-3, 1e4), (1e-12, 1e3)])
@@ -185,22 +182,6 @@ def test_maps_take_as_many_columns_as_there_is_room():
         lefts = {round(axes.get_subplotspec().colspan.start) for axes in figure.axes[:4]}
         assert len(lefts) == columns
         assert figure.get_figwidth() <= width
-
-
-def test_small_effects_stay_pale():
-    small = {"a": {(1.0, 1.0): (0.02, True), (1.0, 2.0): (-0.01, True)}}
-    norm = effects(small, "sigma", "length", label="l", least=0.32).axes[0].images[0].norm
-    assert (norm.vmin, norm.vmax) == (-0.32, 0.32)
-    large = {"a": {(1.0, 1.0): (2.0, True), (1.0, 2.0): (-0.01, True)}}
-    assert effects(large, "sigma", "length", label="l", least=0.32).axes[0].images[0].norm.vmax == 2
-
-
-def test_powers_of_two_are_written_as_ratios():
-    table = {"a": {(1.0, 1.0): (1.0, True), (1.0, 2.0): (-1.0, False)}}
-    figure = effects(table, "sigma", "length", label="l", ratio=True)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["2.00", "0.50"]
-    bar = figure.axes[-1]
-    assert [label.get_text() for label in bar.get_xticklabels()] == ["0.5", "0.667", "0.8", "1", "1.25", "1.5", "2"]
 
 
 def test_a_forest_is_sorted_and_hollow_where_nothing_is_sure():
@@ -261,11 +242,6 @@ def test_smoothed_losses_begin_and_end_where_the_losses_do():
     smooth = figure.axes[0].lines[-1].get_ydata()
     assert smooth[0] == pytest.approx(2.0)
     assert smooth[-1] == pytest.approx(2.0 / 40)
-
-
-def test_a_learning_curve_says_what_its_loss_is_a_mean_of():
-    figure = training.learning_curve("ssa", loss(2.0), title="t", label="training loss")
-    assert "not the tested error" in figure.axes[1].get_xlabel().replace("\n", " ")
 
 
 def test_many_rules_get_a_panel_each():

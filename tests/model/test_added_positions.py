@@ -182,15 +182,6 @@ def test_attend_adds_the_same_bias_as_weights(choice):
         assert choice == "average" or not torch.allclose(o, rule.attend(q, k, v, visible)), name
 
 
-@pytest.mark.parametrize("choice", representatives(ADDED))
-def test_without_a_bias_no_bit_is_other(choice):
-    rule, (q, k, v) = stirred(choice), qkv()
-    for visible in masks().values():
-        assert torch.equal(rule.weights(q, k, visible), rule.weights(q, k, visible, None))
-        zero = torch.zeros(HEADS, 7, 7, dtype=torch.float64)
-        torch.testing.assert_close(rule.attend(q, k, v, visible), rule.attend(q, k, v, visible, zero))
-
-
 @pytest.mark.parametrize("attn", ["softmax", "ssa", "lssa+reweight:p=3"])
 @pytest.mark.parametrize("code", ["alibi", "t5", "kerple", "fire:length=2"])
 def test_a_model_adds_the_bias_of_its_code_in_every_layer(code, attn):

@@ -11,7 +11,6 @@ from icl_lab.base.rng import stream
 from icl_lab.model import positions
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers.base import count, full, is_full
-from icl_lab.runs.spec import resolve
 from icl_lab.testing.rule_inputs import qkv, stirred
 from icl_lab.training import engines
 from icl_lab.training.optimizers import Optimizer
@@ -34,6 +33,20 @@ def test_every_token_sees_every_other(attn):
     assert (early[:, 1:].abs().sum((0, 2)) > 0).all()
     (early,) = torch.autograd.grad(model(attn, "causal")(tokens)[:, 0].sum(), tokens)
     assert (early[:, 1:] == 0).all() or attn == "cosformer"
+
+
+def test_a_model_of_both_sides_knows_it_everywhere():
+    assert model(mask="causal").prefix_consistent
+    assert not model().prefix_consistent
+    assert model(code="t5").positions.both_sides
+    assert not model(mask="causal", code="t5").positions.both_sides
+    exchanged = model(code="alibi")
+    exchanged.swap_positions("rotary")
+    assert exchanged.positions.both_sides
+    tokens, net = torch.randn(2, 6, 1), model("ssmax")
+    found = net.trace(tokens)
+    assert (found["layers.0.weights"] > 0).all()
+    torch.testing.assert_close(found["answers"], net(tokens))
 
 
 def test_the_layer_is_that_of_torch():
@@ -67,16 +80,6 @@ def test_rules_of_earlier_keys_are_refused(attn):
         model(f"{attn}+gated")
 
 
-def test_tasks_that_show_their_answers_are_refused():
-    with pytest.raises(BadValue, match=r"model\.mask=full would show the tokens of linear their own answers"):
-        resolve("linear", "softmax", "smoke", ["model.mask=full"])
-
-
-def test_an_answer_is_no_answer_to_a_prefix():
-    assert model(mask="causal").prefix_consistent
-    assert not model().prefix_consistent
-
-
 @pytest.mark.parametrize("code", ["alibi", "kerple", "kerple:variant=power", "fire"])
 def test_distances_count_both_ways(code):
     torch.manual_seed(0)
@@ -101,14 +104,6 @@ def test_buckets_of_both_sides_are_those_of_transformers(buckets, farthest):
     assert torch.equal(code.bucket(distance), theirs)
 
 
-def test_the_model_tells_its_position_code():
-    assert model(code="t5").positions.both_sides
-    assert not model(mask="causal", code="t5").positions.both_sides
-    exchanged = model(code="alibi")
-    exchanged.swap_positions("rotary")
-    assert exchanged.positions.both_sides
-
-
 @pytest.mark.parametrize("attn", ["softmax", "ssa"])
 def test_a_step_trains_under_the_mask_of_the_model(attn):
     task, spec = tasks.build("maximum"), TrainSpec()
@@ -119,10 +114,3 @@ def test_a_step_trains_under_the_mask_of_the_model(attn):
     work = engines.Work(net, task, optim, 0.0, "fp32", 4, 9)
     loss = engines.build("eager", work).step(prompt, torch.arange(9), 1e-3)
     torch.testing.assert_close(loss, expected)
-
-
-def test_a_trace_sees_what_the_model_sees():
-    tokens, net = torch.randn(2, 6, 1), model("ssmax")
-    found = net.trace(tokens)
-    assert (found["layers.0.weights"] > 0).all()
-    torch.testing.assert_close(found["answers"], net(tokens))

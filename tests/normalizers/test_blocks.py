@@ -61,7 +61,8 @@ def largest(work):
     return sizes.most
 
 
-@pytest.mark.parametrize("choice", RULES)
+# Rows of every normalizer in blocks are daily in its contract (testing/rule_masks).
+@pytest.mark.parametrize("choice", representatives(RULES))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-5)])
 def test_blocks_give_the_output_of_the_whole(short, choice, dtype, tolerance):
     checked, (q, k, v) = stirred(choice).to(dtype), (x.to(dtype) for x in qkv(TOKENS))
@@ -75,7 +76,9 @@ def test_blocks_give_the_output_of_the_whole(short, choice, dtype, tolerance):
         torch.testing.assert_close(got, wanted, rtol=1e3 * tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("choice", [name for name in RULES if name.partition(":")[0] not in ("cosformer", "sima")])
+@pytest.mark.parametrize(
+    "choice", representatives(name for name in RULES if name.partition(":")[0] not in ("cosformer", "sima"))
+)
 def test_blocks_take_their_part_of_a_bias(short, choice):
     checked, (q, k, v) = stirred(choice), qkv(TOKENS)
     rule, x = with_tokens(checked, q)
@@ -148,25 +151,16 @@ def test_no_tensor_is_as_large_as_the_matrix(choice):
     assert blocks <= h * (rows + 1) * (t + 4)  # stick-breaking pads a row by one
 
 
-@pytest.mark.parametrize("choice", WHOLE)
-def test_who_reads_other_rows_is_asked_whole(short, choice):
-    rule, (q, k, _) = stirred(choice), qkv(TOKENS)
-    assert not rule.block_rows(q, k, causal(TOKENS))
-
-
-def test_order_is_known_under_the_causal_mask_alone(short):
-    q, k, _ = qkv(TOKENS)
+def test_who_is_asked_in_blocks_and_who_whole(short, monkeypatch):
+    """Whole: short prompts, cached keys, what reads other rows; by distances of keys under the causal mask alone."""
+    (q, k, _), last = qkv(TOKENS), causal(TOKENS)[-1:].view(1, 1, 1, TOKENS)
     for choice, under_full in (("cosformer", 0), ("elastic:bias=4", 0), ("elastic", ROWS), ("ssa", ROWS)):
         rule = stirred(choice)
         assert rule.block_rows(q, k, causal(TOKENS)) == ROWS
         assert rule.block_rows(q, k, full(TOKENS)) == under_full
-
-
-def test_short_prompts_and_cached_keys_are_asked_whole(short, monkeypatch):
-    rule, (q, k, _) = stirred("ssa"), qkv(TOKENS)
-    assert rule.block_rows(q, k, causal(TOKENS)) == ROWS
     assert not rule.block_rows(q[:, :, 1:], k[:, :, 1:], causal(TOKENS - 1))
-    assert not rule.block_rows(q[:, :, -1:], k, causal(TOKENS)[-1:].view(1, 1, 1, TOKENS))
+    assert not rule.block_rows(q[:, :, -1:], k, last)
+    assert not any(stirred(choice).block_rows(q, k, causal(TOKENS)) for choice in WHOLE)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert not rule.block_rows(q, k, causal(TOKENS))
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from icl_lab import normalizers
 from icl_lab.base.errors import BadValue
 from icl_lab.normalizers.base import Normalizer, causal
+from tests.normalizers.test_values import sig, soft
 
 HEADS, WIDTH, TOKENS = 2, 4, 6
 
@@ -42,17 +43,8 @@ def dot(x: Tensor, y: Tensor) -> float:
     return math.fsum(a * b for a, b in zip(x.tolist(), y.tolist(), strict=True))
 
 
-def sig(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
-
-
 def gelu(x: float) -> float:
     return x * (1 + math.erf(x / math.sqrt(2))) / 2
-
-
-def soft(z: list[float]) -> list[float]:
-    parts = [math.exp(x - max(z)) for x in z]
-    return [part / math.fsum(parts) for part in parts]
 
 
 def test_forgetting_attention_by_hand() -> None:

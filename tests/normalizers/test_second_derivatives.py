@@ -17,8 +17,6 @@ from tests.normalizers.test_contract import ALL
 # torch's own forward derivatives begin with a call of what it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
-X = torch.tensor(0.7, dtype=torch.float64)
-
 
 def twice(f, x, along):
     """The Hessian of f at x times a direction, by a second backward pass."""

@@ -212,6 +212,84 @@ def test_a_row_by_hand(choice: str, z: Row) -> None:
     assert last_row(build(choice), z) == pytest.approx(BY_HAND[choice](z), rel=1e-6, abs=1e-9)
 
 
+WIDE = np.linspace(-1, 1, 40)
+SHARE = np.exp(WIDE) / np.exp(WIDE).sum()
+SHARPER = np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], -(SHARE * np.log(SHARE)).sum())  # 2.4 by numpy
+FLAT = np.linspace(0, 0.1, 400).tolist()  # an entropy beyond 5.94 nats, where nothing is sharpened
+EVEN = [1.02, 1.015, 1.01, 0.98, 0.975]
+EDGES: list[tuple[str, Row, Row]] = [
+    ("top-k:k=2", [1.0, 3.0, 1.0, 0.0], over_sum([math.e, math.e**3, math.e, 0])),  # a tie with the last is kept
+    ("top-k:k=2", [1.0, 3.0, 1.0 - 1e-12, 0.0], over_sum([math.e, math.e**3, 0, 0])),  # no tie: it is smaller
+    ("exp", [1.0, 25.0], [math.e, math.exp(20)]),
+    # softplus(-800) is exp(-800), which no double holds: the weights are those of softmax, not 0/0.
+    ("l1:phi=softplus", [-800.0, -801.0], soft([0.0, -1.0])),
+    ("l1:phi=sigmoid", [-800.0, -801.0], soft([0.0, -1.0])),
+    ("l1:phi=softplus", [-29.9, -30.1], soft([0.2, 0.0])),
+    # 5a - 1 is 0.02, 0.015, 0.01: to the power of 15 less than any constant one would dare to add to the sum.
+    (
+        "softmax+reweight:p=15",
+        [math.log(share / 5) for share in EVEN],
+        over_sum([max(share - 1, 0) ** 15 for share in EVEN]),
+    ),
+    ("softmax+reweight:p=15", [1.0] * 5, [0.2] * 5),
+    ("recentred:l1=yes", [1.0] * 5, [0.0] * 5),
+    ("adaptive-temperature", WIDE.tolist(), soft((SHARPER * WIDE).tolist())),
+    ("adaptive-temperature", FLAT, soft(FLAT)),
+    # exp(-50) beside a sink of 1 is as good as nothing; a constant 1 beside exp(0) would take a half.
+    ("sink", [-50.0, -51.0], [math.exp(-50), math.exp(-51)]),
+    ("sink", [800.0, 801.0], soft([0.0, 1.0])),
+    ("softpick", [800.0, 801.0, -5.0], [*soft([0.0, 1.0]), 0.0]),
+    ("softpick", [1e-9, 3e-9, -4e-9], [1 / 8, 3 / 8, 0]),
+    ("softpick", FALLING, [0.0] * N),
+]
+
+
+@pytest.mark.parametrize(("choice", "z", "wanted"), EDGES)
+def test_rows_where_a_careless_formula_fails(choice: str, z: Row, wanted: Row) -> None:
+    assert last_row(build(choice), z) == pytest.approx(wanted, rel=1e-6, abs=1e-30)
+
+
+def test_nearly_even_scores_are_not_blown_up() -> None:
+    assert last_row(build("standardized"), [3.0, 3.0 + 1e-9, 3.0]) == pytest.approx([1 / 3] * 3, abs=1e-5)
+    q, k = (x.float() for x in qk([1.0] * 5))
+    assert build("softmax+reweight").weights(q, k, causal(5))[0, 0, -1].tolist() == pytest.approx([0.2] * 5)
+
+
+TAU, SINKS = [-1.0, 0.0, 0.5, -2.0], [0.0, 1.0, -2.0, 3.0]
+NEAR = [[(3 * head + distance) / 4 for distance in range(3)] for head in range(HEADS)]
+# choice, numbers as if learned, and the last row of each head
+BY_HEAD: list[tuple[str, dict[str, list[float] | list[Row]], list[Row]]] = [
+    ("ssmax:bias=yes", {"b": [0.3] * 4}, [soft([x * (math.log(N) + 0.3) for x in Z])] * 4),
+    (
+        "asentmax",
+        {"gamma": [0.8] * 4},
+        [root([x * (1 + b * math.log(N + 1) ** 0.8) for x in Z], 1.5) for b in (0.2125, 0.4375, 0.6625, 0.8875)],
+    ),
+    ("sink", {"s": SINKS}, [[math.exp(x) / (math.exp(s) + sum(map(math.exp, Z))) for x in Z] for s in SINKS]),
+    ("elastic", {"tau": TAU}, [[max(p + tau / N, 0) for p in soft(Z)] for tau in TAU]),
+    (
+        "elastic:tau=-0.5,bias=3",
+        {"bias": NEAR},
+        [[max(p - 0.5 / N, 0) for p in soft([x + [*near, 0, 0][N - 1 - j] for j, x in enumerate(Z)])] for near in NEAR],
+    ),
+    (
+        "four-functions",
+        {},
+        [over_sum(part) for part in ([math.tanh(x) for x in Z], [1.0] * N, [max(x, 0) for x in Z], [x * x for x in Z])],
+    ),
+    ("soft-avg", {}, [soft(Z), soft(Z), [1 / N] * N, [1 / N] * N]),
+]
+
+
+@pytest.mark.parametrize(("choice", "learned", "rows"), BY_HEAD)
+def test_rows_of_heads_by_their_own_numbers(choice: str, learned: dict[str, Row], rows: list[Row]) -> None:
+    rule = build(choice)
+    for name, value in learned.items():
+        getattr(rule, name).data = torch.tensor(value, dtype=torch.float64)
+    for head, row in enumerate(rows):
+        assert last_row(rule, Z, head) == pytest.approx(row, rel=1e-6)
+
+
 def test_the_first_rows_by_hand() -> None:
     q, k = qk([1.0, 3.0, -2.0])
     for choice, row in (("ssmax", 0), ("recentred", 2), ("recentred:l1=yes", 2)):
@@ -222,13 +300,6 @@ def test_the_first_rows_by_hand() -> None:
     assert build("sa-softmax").weights(*qk([1.0]), causal(1))[0, 0, 0, 0] == 1
     assert build("sa-softmax").weights(*qk([-1.0]), causal(1))[0, 0, 0, 0] == 0
     assert build("stick-breaking").weights(q, k, causal(3))[0, 0, 0, 0] == 1
-
-
-def test_ssmax_adds_its_bias_to_the_factor() -> None:
-    rule = build("ssmax:bias=yes")
-    assert isinstance(rule.b, Tensor)
-    rule.b.data.fill_(0.3)
-    assert last_row(rule, Z) == pytest.approx(soft([x * (math.log(N) + 0.3) for x in Z]))
 
 
 @pytest.mark.parametrize(("beyond", "p"), [("fit", 0.5 + 2 * math.log(5)), ("clamp", 0.5 + 2 * math.log(3))])
@@ -248,11 +319,8 @@ def test_the_law_of_a_free_factor_is_the_least_squares_line() -> None:
     slope, level = np.polyfit(np.log([1, 2, 3, 4]), [0.3, 1.0, 0.8, 1.4], 1)
     w = rule.weights(*qk(Z, heads=1), causal(N))[0, 0, -1].tolist()
     assert w == pytest.approx(soft([x * (level + slope * math.log(5)) for x in Z]))
-
-
-def test_a_free_factor_trained_on_one_token_has_no_slope() -> None:
-    rule = normalizers.build("ssmax-free", heads=1, head_dim=WIDTH, train_tokens=1).double()
-    assert rule.weights(*qk(Z, heads=1), causal(N))[0, 0, -1].tolist() == pytest.approx(soft(Z))
+    alone = normalizers.build("ssmax-free", heads=1, head_dim=WIDTH, train_tokens=1).double()  # which has no slope
+    assert alone.weights(*qk(Z, heads=1), causal(N))[0, 0, -1].tolist() == pytest.approx(soft(Z))
 
 
 @pytest.mark.parametrize("visible", [causal(4), causal(4).clone()], ids=["fast mask", "general mask"])
@@ -314,14 +382,6 @@ def test_sparse_rules_are_their_packages(choice: str, of: Callable[..., Tensor])
     z = torch.randn(9, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 2
     assert last_row(build(choice), z.tolist()) == pytest.approx(of(z, dim=-1).tolist(), abs=1e-12)
     assert 0.0 in last_row(build(choice), z.tolist())
-
-
-def test_asentmax_by_head_and_learned_values() -> None:
-    rule = build("asentmax")
-    rule.gamma.data.fill_(0.8)
-    for head, beta in enumerate([0.2125, 0.4375, 0.6625, 0.8875]):
-        wanted = root([x * (1 + beta * math.log(N + 1) ** 0.8) for x in Z], 1.5)
-        assert last_row(rule, Z, head) == pytest.approx(wanted, rel=1e-6)
 
 
 def vectors(t: int = 6) -> tuple[Tensor, Tensor, list[Row], list[Row]]:
@@ -455,16 +515,6 @@ def test_a_learned_alpha_has_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(lambda z, a: sparse.entmax_of_heads(z, visible, a), (z, alpha), atol=1e-4)
 
 
-def test_top_k_keeps_what_ties_with_the_last() -> None:
-    assert last_row(build("top-k:k=2"), [1.0, 3.0, 1.0, 0.0]) == pytest.approx(over_sum([math.e, math.e**3, math.e, 0]))
-    near = last_row(build("top-k:k=2"), [1.0, 3.0, 1.0 - 1e-12, 0.0])  # no tie: it is smaller
-    assert near == pytest.approx(over_sum([math.e, math.e**3, 0, 0]))
-
-
-def test_even_rows_are_not_blown_up_by_standardizing() -> None:
-    assert last_row(build("standardized"), [3.0, 3.0 + 1e-9, 3.0]) == pytest.approx([1 / 3] * 3, abs=1e-5)
-
-
 def test_heads_talk_by_their_matrix() -> None:
     rule = build("temperature:tau=2+talking-heads")
     rule.m.data = torch.tensor([[0.0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]], dtype=torch.float64)
@@ -477,17 +527,6 @@ def test_heads_talk_by_their_matrix() -> None:
     torch.testing.assert_close(w, torch.tensor(wanted, dtype=torch.float64))
 
 
-def test_log_softplus_where_softplus_underflows() -> None:
-    # softplus(-800) is exp(-800), which no double holds: the weights are those of softmax, not 0/0.
-    assert last_row(build("l1:phi=softplus"), [-800.0, -801.0]) == pytest.approx(soft([0.0, -1.0]))
-    assert last_row(build("l1:phi=sigmoid"), [-800.0, -801.0]) == pytest.approx(soft([0.0, -1.0]))
-    assert last_row(build("l1:phi=softplus"), [-29.9, -30.1]) == pytest.approx(soft([0.2, 0.0]))
-
-
-def test_exp_stops_at_twenty() -> None:
-    assert last_row(build("exp"), [1.0, 25.0]) == pytest.approx([math.e, math.exp(20)])
-
-
 def test_re_weighting_has_no_threshold_in_its_first_three_rows() -> None:
     # Softmax of these scores is 1; 2/3, 1/3; 4/7, 2/7, 1/7; 1/2, 1/4, 1/8, 1/8. Three rows are squared as they are; in
     # the fourth only 1/2 is above the uniform share.
@@ -497,30 +536,6 @@ def test_re_weighting_has_no_threshold_in_its_first_three_rows() -> None:
     assert w[1] == pytest.approx([4 / 5, 1 / 5, 0, 0])
     assert w[2] == pytest.approx([16 / 21, 4 / 21, 1 / 21, 0])
     assert w[3] == pytest.approx([1, 0, 0, 0])
-
-
-def test_re_weighting_a_nearly_uniform_row_still_sums_to_one() -> None:
-    # 5a - 1 is 0.02, 0.015, 0.01: to the power of 15 less than any constant one would dare to add to the sum.
-    shares = [1.02, 1.015, 1.01, 0.98, 0.975]
-    row = last_row(build("softmax+reweight:p=15"), [math.log(share / 5) for share in shares])
-    assert sum(row) == pytest.approx(1)
-    assert row == pytest.approx(over_sum([max(share - 1, 0) ** 15 for share in shares]), rel=1e-6)
-
-
-def test_re_weighting_leaves_a_uniform_row() -> None:
-    assert last_row(build("softmax+reweight:p=15"), [1.0] * 5) == pytest.approx([0.2] * 5)
-    q, k = (x.float() for x in qk([1.0] * 5))
-    assert build("softmax+reweight").weights(q, k, causal(5))[0, 0, -1].tolist() == pytest.approx([0.2] * 5)
-
-
-def test_a_mixture_by_head() -> None:
-    rule = build("four-functions")
-    parts = [[math.tanh(x) for x in Z], [1.0] * N, [max(x, 0) for x in Z], [x * x for x in Z]]
-    for head, part in enumerate(parts):
-        assert last_row(rule, Z, head) == pytest.approx(over_sum(part))
-    rule = build("soft-avg")
-    for head, row in enumerate([soft(Z), soft(Z), [1 / N] * N, [1 / N] * N]):
-        assert last_row(rule, Z, head) == pytest.approx(row)
 
 
 def test_log_n_is_softmax_within_the_training_length() -> None:
@@ -535,60 +550,11 @@ def test_log_n_is_softmax_within_the_training_length() -> None:
     )
 
 
-def test_a_sharpened_row_by_numpy() -> None:
-    z = np.linspace(-1, 1, 40)
-    p = np.exp(z) / np.exp(z).sum()
-    beta = max(1.0, np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], -(p * np.log(p)).sum()))
-    assert 2 < beta < 2.42
-    assert last_row(build("adaptive-temperature"), z.tolist()) == pytest.approx(soft((beta * z).tolist()))
-    # Beyond 5.94 nats there is no sharpening at all.
-    flat = np.linspace(0, 0.1, 400).tolist()
-    assert last_row(build("adaptive-temperature"), flat) == pytest.approx(soft(flat))
-
-
-def test_a_sink_is_shifted_with_the_scores() -> None:
-    # exp(-50) beside a sink of 1 is as good as nothing; a constant 1 beside exp(0) would take a half.
-    assert last_row(build("sink"), [-50.0, -51.0])[0] == pytest.approx(math.exp(-50))
-    assert last_row(build("sink"), [800.0, 801.0]) == pytest.approx(soft([0.0, 1.0]))
-    rule = build("sink")
-    rule.s.data = torch.tensor([0.0, 1.0, -2.0, 3.0], dtype=torch.float64)
-    for head, s in enumerate([0.0, 1.0, -2.0, 3.0]):
-        assert last_row(rule, Z, head) == pytest.approx(
-            [math.exp(x) / (math.exp(s) + sum(map(math.exp, Z))) for x in Z]
-        )
-
-
-def test_softpick_at_both_ends() -> None:
-    assert last_row(build("softpick"), [800.0, 801.0, -5.0]) == pytest.approx([*soft([0.0, 1.0]), 0.0])
-    assert last_row(build("softpick"), [1e-9, 3e-9, -4e-9]) == pytest.approx([1 / 8, 3 / 8, 0], rel=1e-6)
-    assert last_row(build("softpick"), FALLING) == [0.0] * N
-
-
-def test_recentring_a_uniform_row_leaves_nothing_to_divide() -> None:
-    assert last_row(build("recentred:l1=yes"), [1.0] * 5) == [0.0] * 5
-
-
-def test_elastic_adds_its_bias_by_distance() -> None:
-    rule = build("elastic:tau=-0.5,bias=3")
-    rule.bias.data = torch.arange(12, dtype=torch.float64).view(4, 3) / 4
-    for head in range(HEADS):
-        near = rule.bias[head].tolist()
-        z = [x + (near[N - 1 - j] if N - 1 - j < 3 else 0) for j, x in enumerate(Z)]
-        assert last_row(rule, Z, head) == pytest.approx([max(p - 0.5 / N, 0) for p in soft(z)])
-
-
 def test_llama4_and_ministral3_take_their_step_one_key_apart() -> None:
     for choice, full in (("llama4", 1 + 0.1 * math.log(2)), ("llama4:variant=ministral3", 1)):
         w = build(choice).weights(*qk(Z), causal(N))[0, 0]
         for n, c in ((TRAINED - 1, 1), (TRAINED, full), (TRAINED + 1, 1 + 0.1 * math.log(2))):
             assert w[n - 1, :n].tolist() == pytest.approx(soft([x * c for x in Z[:n]]))
-
-
-def test_elastic_belongs_to_a_head() -> None:
-    rule = build("elastic")
-    rule.tau.data = torch.tensor([-1.0, 0.0, 0.5, -2.0], dtype=torch.float64)
-    for head, tau in enumerate([-1.0, 0.0, 0.5, -2.0]):
-        assert last_row(rule, Z, head) == pytest.approx([max(p + tau / N, 0) for p in soft(Z)])
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,18 @@
 """Flip-flop: what stands where, with which probability, and what references score."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue, UnknownOption
-from icl_lab.base.rng import stream
-from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
+from tests.tasks import draws
+from tests.tasks.draws import score
 
-
-def draw(choice, prompts=64, length=64, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "symbols"), prompts, length, **shift)
-
-
-def score(task, prompt, reference, **shift):
-    errors = task.errors(task.references()[reference](prompt), prompt)
-    return {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
+draw = partial(draws.draw, at="symbols", length=64)
 
 
 def test_a_prompt_of_flip_flop_by_its_rules():
@@ -83,8 +76,6 @@ def test_flip_flop_by_hand():
     assert views["any"].item() == 1
     assert views["balanced-error"].tolist() == [[0, 1]]  # at 8 the bit before is right, at 4 it is not
     assert " ".join(mark.text for mark in task.marks(prompt)) == "w 1 i 0 r 1 w 0 r 0"
-    with pytest.raises(BadValue, match="ignored is a percentage, at most 100, got 120"):
-        resolve("flip-flop", "softmax", "nano", ["test.axes.ignored=120"])
     with pytest.raises(BadValue, match="a length of 2 or more"):
         draw("flip-flop", length=1)
     with pytest.raises(UnknownOption, match="depth"):

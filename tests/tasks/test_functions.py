@@ -1,6 +1,7 @@
 """Function classes: numbers that the code of Garg et al. gives on its own draws, sizes, and trees by hand."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from icl_lab import tasks
 from icl_lab.base.rng import stream
 from icl_lab.tasks import estimators, functions
 from tests.cases import few
+from tests.tasks import draws
+
+draw = partial(draws.draw, at="functions")
 
 # github.com/dtsip/in-context-learning at 3383371: src/tasks.py and src/models.py, 2 prompts of 5 inputs, 3 dimensions.
 SEED = 7
@@ -33,16 +37,14 @@ def close(found, expected, atol=1e-4):
     return torch.allclose(found, torch.tensor(expected, dtype=found.dtype), atol=atol)
 
 
-def test_functions_of_weights_as_published():
+def test_functions_as_published():
     w, x = drawn((2, 3))
     assert close(functions.linear(x, w), LINEAR)
     assert close(functions.quadratic(x, w), QUADRATIC)
     assert torch.equal(functions.classes(x, w), torch.tensor(LINEAR).sign())
-
-
-def test_networks_as_published():
     inner, outer, x = drawn((2, 3, 4), (2, 4))
     assert close(functions.network(x, inner, outer), RELU)
+    assert close(published_tree()[1], TREE)
 
 
 def published_tree():
@@ -50,10 +52,6 @@ def published_tree():
     numbers, leaves = torch.randint(3, (2, 7), generator=rng), torch.randn(2, 7, generator=rng)
     x = torch.randn(2, 5, 3, generator=rng)
     return x, functions.tree(x, numbers, leaves)
-
-
-def test_trees_as_published():
-    assert close(published_tree()[1], TREE)
 
 
 def test_a_tree_by_hand():
@@ -72,11 +70,6 @@ def test_references_as_published():
     assert close(estimators.lasso(x, y, 0.01), LASSO, atol=2e-4)  # theirs stops earlier
     x, y = published_tree()
     assert close(estimators.trees(x.double(), y.double(), boosted=False), GREEDY)
-
-
-def draw(choice, prompts=4000, length=12, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "functions"), prompts, length, **shift)
 
 
 @pytest.mark.parametrize("name", ["quadratic", "relu", "tree,dim=20", "classification"])
@@ -125,21 +118,6 @@ def test_laws_of_noise_have_one_variance_and_their_own_tails(law, share):
     noise = tasks.regression._noise(stream(0, "noise"), (1000, 400), law)
     assert (noise.abs() > 2).double().mean().item() == pytest.approx(share, rel=0.03)
     assert noise.square().mean().item() == pytest.approx(1, rel=0.1)
-
-
-@pytest.mark.parametrize("law", ["student", "laplace"])
-def test_the_likeliest_weights_have_no_better_neighbour(law):
-    """In one dimension: the log density on a fine grid, by torch's own laws."""
-    rng, sigma = stream(0, law), 0.5
-    x = torch.randn(1, 9, 1, generator=rng, dtype=torch.float64)
-    noise = tasks.regression._noise(rng, (1, 9), law)
-    y = 0.7 * x[..., 0] + sigma * noise
-    scale = sigma / (3**0.5 if law == "student" else 2**0.5)
-    made = {"student": torch.distributions.StudentT(3, 0, scale), "laplace": torch.distributions.Laplace(0, scale)}[law]
-    grid = torch.linspace(-2, 3, 50_001, dtype=torch.float64)
-    density = made.log_prob(y[0, :8, None] - x[0, :8] * grid).sum(0) - grid.square() / 2
-    found = estimators.heavy_tailed(x, y, law, sigma)[0, 8] / x[0, 8, 0]
-    assert found.item() == pytest.approx(grid[density.argmax()].item(), abs=1e-3)
 
 
 def test_likeliest_weights_by_hand():

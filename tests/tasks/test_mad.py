@@ -1,5 +1,7 @@
 """Tasks of MAD: prompts by hand, what is right, and what their axes do."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -7,11 +9,9 @@ from icl_lab import tasks
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.tasks.base import Prompt
+from tests.tasks import draws
 
-
-def draw(choice, prompts=500, length=24, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "mad"), prompts, length, **shift)
+draw = partial(draws.draw, at="mad", prompts=500, length=24)
 
 
 def error(task, prompt, reference):
@@ -159,10 +159,3 @@ def test_values_of_keys_never_change_and_differ():
 def test_prompts_that_cannot_be_drawn_are_refused(choice, length, shift, complaint):
     with pytest.raises(BadValue, match=complaint):
         tasks.build(choice).check_length(length, **shift)
-
-
-@pytest.mark.parametrize("choice", ["selective-copy:symbols=3", "compression:places=6", "fuzzy-recall:symbols=9",
-                                    "memorization:symbols=4", "complement:symbols=24"])  # fmt: skip
-def test_options_are_bounded(choice):
-    with pytest.raises(BadValue, match="must be"):
-        tasks.build(choice)

@@ -1,6 +1,7 @@
 """Markov chains: rows by their law, steps by their rows, and the Bayes answer by enumeration."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -8,15 +9,12 @@ import torch
 from scipy.stats import beta, kstest
 
 from icl_lab import tasks
-from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.tasks.base import Prompt
 from icl_lab.tasks.markov import bayes, dirichlet, unigram
+from tests.tasks import draws
 
-
-def draw(choice, prompts=64, length=100, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "markov"), prompts, length, **shift)
+draw = partial(draws.draw, at="markov", length=100)
 
 
 @pytest.mark.parametrize("concentration", [0.3, 1.0, 3.0])
@@ -120,15 +118,3 @@ def test_views_by_hand():
         bayes(prompt.tokens, 2).transpose(1, 2), prompt.targets.long(), reduction="none"
     )
     assert task.views(errors, prompt)["tail"].item() == pytest.approx(each[0, -3:].mean().item())  # 12 // 4
-
-
-@pytest.mark.parametrize("k", [1, 257])
-def test_the_states_are_bounded(k):
-    with pytest.raises(BadValue, match=f"k must be at least 2 and at most 256 states, got {k}"):
-        tasks.build(f"markov:k={k}")
-
-
-def test_a_shorter_prompt_is_the_beginning_of_a_longer_one():
-    task, prompt = draw("markov")
-    for rule in task.references().values():
-        assert torch.equal(rule(prompt)[:, :40], rule(prompt.first(40)))

@@ -1,22 +1,16 @@
 """The maximum and its counterpart, the mean: draws, closed forms, and answers by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.base.errors import BadValue
-from icl_lab.base.rng import stream
 from icl_lab.tasks.base import Prompt
+from tests.tasks import draws
+from tests.tasks.draws import score
 
-
-def draw(choice, prompts=64, length=12, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "maximum"), prompts, length, **shift)
-
-
-def score(task, prompt, reference, **shift):
-    errors = task.errors(task.references()[reference](prompt), prompt)
-    return {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
+draw = partial(draws.draw, at="maximum")
 
 
 def test_the_class_of_the_highest_priority_by_a_loop():
@@ -63,12 +57,6 @@ def test_what_references_score_in_maximum():
     assert answers["most-frequent"] == [0, 0, 0]
     assert three.confidence(torch.zeros(1, 3, 3), by_hand)["cross-entropy"].item() == pytest.approx(1.0986123)
     assert [mark.text for mark in three.marks(by_hand)] == ["c1 0.3", "c2 0.9", "c1 0.4"]
-
-
-@pytest.mark.parametrize("classes", [1, 200_000])
-def test_classes_are_bounded(classes):
-    with pytest.raises(BadValue, match="classes must be at least 2 and at most 100,000"):
-        tasks.build(f"maximum:classes={classes}")
 
 
 def test_the_mean_by_a_loop_and_its_references():

@@ -36,31 +36,6 @@ def test_an_outside_task_is_compared(run, task, tmp_path):
     assert len(table.read_text().splitlines()) > 4
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (
-            ["deviant", "--task", "sine"],
-            "sine has no number that can be stretched; tasks that have: every, linear, some",
-        ),
-        (["deviant", "--task", "lookup"], "lookup has no number that can be stretched"),
-        (["probe", "--task", "lookup"], "lookup has no answer to a single number"),
-        (["sweep", "--task", "lookup", "--draws", "paper"], "lookup has no published evaluation set"),
-        (["sweep", "--task", "lookup", "--set", "test.axes.length=12"], "a third of the length, got 8 in 12 tokens"),
-        (["sweep", "--task", "lookup", "--set", "train.curriculum.start=11"], "got 4 in 11 tokens"),
-        (["sweep", "--task", "lookup", "--set", "train.shift.pairs=6"], "got 6 in 16 tokens"),
-        (["sweep", "--task", "needle", "--set", "train.curriculum.start=5"], "needs prompts of 6 or more, got 5"),
-        (["sweep", "--task", "linear", "--set", "test.axes.length=3"], r"must be whole numbers >= 4 .*, got 3"),
-        (["attention", "--task", "sine", "--prompt", "1,2"], "sine has no prompt of typed numbers"),
-    ],
-)
-def test_what_a_task_cannot_do_is_said_before_training(run, words, line, tmp_path):
-    _, err = run.refused(*words, "--attn", "softmax", *SMALL)
-    assert re.search(line, err)
-    assert len(err.strip().splitlines()) == 1
-    assert not list(tmp_path.rglob("spec.json"))
-
-
 @pytest.mark.exhaustive
 def test_lookup_learns_more_than_chance(tiny, lab):
     grid = sweep(resolve("lookup", "softmax", "smoke", ["test.prompts=64"]), 0, lab)

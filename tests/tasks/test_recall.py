@@ -1,27 +1,19 @@
 """Recall: what stands where, with which probability, and what references score."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.base.errors import BadValue
-from icl_lab.base.rng import stream
-from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
+from tests.tasks import draws
+from tests.tasks.draws import score
+
+draw = partial(draws.draw, at="symbols", length=64)
 
 CHOICES = ["recall", "recall:law=zoology", "recall:updates=2,symbols=40", "recall:power=1,symbols=64"]
-
-
-def draw(choice, prompts=64, length=64, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "symbols"), prompts, length, **shift)
-
-
-def score(task, prompt, reference, **shift):
-    errors = task.errors(task.references()[reference](prompt), prompt)
-    return {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -168,34 +160,3 @@ def test_recall_by_hand():
     outputs = torch.zeros(1, 16, 4)
     assert task.confidence(outputs, prompt)["cross-entropy"].item() == pytest.approx(math.log(4))
     assert task.loss(outputs, prompt).item() == pytest.approx(math.log(4))
-
-
-@pytest.mark.parametrize(
-    ("choice", "complaint"),
-    [
-        ("recall:symbols=7", "even, at least 8 .* got 7"),
-        ("recall:symbols=200000", "at most 100,000"),
-        ("recall:updates=-1", "updates must be at least 0"),
-        ("recall:law=zoology,updates=1", "law=zoology knows no updates, got 1"),
-        ("recall:power=0", "power must be above 0"),
-        ("recall:power=1.5", "power must be above 0 and at most 1 .*, got 1.5"),
-    ],
-)
-def test_options_of_recall_are_bounded(choice, complaint):
-    with pytest.raises(BadValue, match=complaint):
-        tasks.build(choice)
-
-
-@pytest.mark.parametrize(
-    ("choice", "settings", "complaint"),
-    [
-        ("recall", ["train.shift.pairs=2.5"], "pairs must be a whole number"),
-        ("recall", ["test.axes.pairs=4,9"], "9 pairs and their questions need 36 tokens or more, got 32"),
-        ("recall:symbols=16", ["test.axes.pairs=4,8"], "symbols=16 name keys and values of up to 7 pairs, got 8"),
-        ("recall:updates=8", [], "symbols=20 name keys and values of up to 2 pairs, got 16"),
-        ("recall:updates=2", ["test.axes.pairs=2"], "pairs must be more than updates=2, got 2"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_before_training(choice, settings, complaint):
-    with pytest.raises(BadValue, match=complaint):
-        resolve(choice, "softmax", "nano", settings)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.tasks import shifts
 
@@ -22,17 +21,16 @@ def made(shift, prompts=2, length=3, dim=3, seed=7):
     return x, shifts.inputs(rng, x, shift)
 
 
-@pytest.mark.parametrize(("shift", "last"), [("opposite", OPPOSITE), ("quadrants", QUADRANTS)])
-def test_quadrants_as_published(shift, last):
-    _, x = made(shift)
-    assert torch.allclose(x[:, :2].flatten(1), torch.tensor(EXAMPLES), atol=1e-4)
-    assert torch.allclose(x[:, 2], torch.tensor(last), atol=1e-4)
-
-
-def test_orthogonal_questions_as_published():
-    plain, x = made("orthogonal")
-    assert torch.allclose(x[:, 2], torch.tensor(ORTHOGONAL), atol=1e-4)
-    assert torch.equal(x[:, :2], plain[:, :2])
+@pytest.mark.parametrize(
+    ("shift", "last"), [("opposite", OPPOSITE), ("quadrants", QUADRANTS), ("orthogonal", ORTHOGONAL)]
+)
+def test_questions_as_published(shift, last):
+    plain, x = made(shift)
+    torch.testing.assert_close(x[:, 2], torch.tensor(last), atol=1e-4, rtol=0)
+    if shift == "orthogonal":
+        assert torch.equal(x[:, :2], plain[:, :2])
+    else:
+        torch.testing.assert_close(x[:, :2].flatten(1), torch.tensor(EXAMPLES), atol=1e-4, rtol=0)
 
 
 def test_orthogonal_questions_are_orthogonal_to_all_examples():
@@ -68,20 +66,16 @@ def test_spectrum_of_shifted_inputs(shift):
     assert (torch.linalg.eigh(x[0].T @ x[0]).eigenvectors[:, -1] @ other).abs() < 0.9  # a basis of its own
 
 
-def test_noisy_labels_keep_their_size():
-    """The published code on 4,000 prompts of 3 dimensions: deviation sqrt(3), slope on w.x 0.862."""
-    plain, task = (tasks.build(f"regression{options}") for options in ("", ":shift=noise,shifted=always"))
-    clean, y = (each.sample(stream(0, "x"), 4000, 5).tokens[:, 1::2, 0] for each in (plain, task))
-    assert y.std().item() == pytest.approx(3**0.5, rel=0.02)
-    assert ((clean * y).sum() / clean.square().sum()).item() == pytest.approx(0.862, abs=0.015)
-
-
-@pytest.mark.parametrize("noise", [0.5, 2.0])
-def test_noisy_labels_of_noisy_functions_keep_their_size(noise):
-    """Variance 3 + noise^2 without the shift's noise of 1, and with it after the shrinkage."""
-    task = tasks.build(f"regression:noise={noise},shift=noise,shifted=always")
-    y = task.sample(stream(0, "x"), 20_000, 5).tokens[:, 1::2, 0]
+@pytest.mark.parametrize("noise", [0, 0.5, 2.0])
+def test_noisy_labels_keep_their_size(noise):
+    """Variance 3 + noise^2; the published code on 4,000 prompts of 3 dimensions: a slope on w.x of 0.862."""
+    choices = "", f":noise={noise},shift=noise,shifted=always"
+    clean, y = (
+        tasks.build(f"regression{options}").sample(stream(0, "x"), 20_000, 5).tokens[:, 1::2, 0] for options in choices
+    )
     assert y.square().mean().item() == pytest.approx(3 + noise**2, rel=0.02)
+    if not noise:
+        assert ((clean * y).sum() / clean.square().sum()).item() == pytest.approx(0.862, abs=0.015)
 
 
 def test_a_shift_is_a_test_set_beside_that_of_training():
@@ -110,27 +104,6 @@ def test_one_question_a_prompt_is_scored_of_another_last_input():
     outputs[:, 8, 0] = prompt.targets[:, 8] + 2
     views = task.views(task.errors(outputs, prompt), prompt)
     assert {name: values.tolist() for name, values in views.items()} == {"overlap-mse-last": pytest.approx([1, 1, 1])}
-
-
-@pytest.mark.parametrize(
-    ("choice", "complaint"),
-    [
-        ("shift=all,shifted=always", "shifted=always is for one shift, got shift=all"),
-        ("shifted=always", "shifted=always is for one shift, got shift=none"),
-        ("dim=1,shift=orthogonal", "shift=orthogonal needs dim of 2 or more, got 1"),
-        ("function=classification,shift=noise", "classes have no noise, got shift=noise"),
-        ("function=classification,noise=1", "classes have no noise, got noise=1"),
-        ("function=relu,tasks=4", "function=linear alone has sparse weights and a number of tasks"),
-        ("function=relu,hidden=0", "hidden must be at least 1"),
-        ("hidden=8", "hidden is for function=relu, got function=linear"),
-        ("function=tree,depth=40", "depth must be at least 1 and at most 12, got 40"),
-        ("trees=greedy", "trees are references of function=tree, got function=linear"),
-        ("law=student", "law=student is one of noise, got noise=0"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(choice, complaint):
-    with pytest.raises(BadValue, match=complaint):
-        tasks.build(f"regression:{choice}")
 
 
 def test_a_model_of_plain_regression_is_taken_for_a_shift():

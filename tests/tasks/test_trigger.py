@@ -1,23 +1,17 @@
 """The trigger: draws, closed forms, and answers by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from icl_lab import tasks
 from icl_lab.base.errors import BadValue
-from icl_lab.base.rng import stream
-from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Prompt
+from tests.tasks import draws
+from tests.tasks.draws import score
 
-
-def draw(choice, prompts=64, length=12, **shift):
-    task = tasks.build(choice)
-    return task, task.sample(stream(0, "maximum"), prompts, length, **shift)
-
-
-def score(task, prompt, reference, **shift):
-    errors = task.errors(task.references()[reference](prompt), prompt)
-    return {name: values.nanmean(0).mean().item() for name, values in task.views(errors, prompt, **shift).items()}
+draw = partial(draws.draw, at="maximum")
 
 
 def test_a_prompt_with_a_trigger_by_a_loop():
@@ -42,8 +36,6 @@ def test_depth_moves_the_trigger_and_draws_nothing_anew():
     assert (shallow.tokens[..., 1].argmax(1) == 3).all()  # 2 + 10 % of 17 places
     assert (deep.tokens[..., 1].argmax(1) == 17).all()
     assert (draw("trigger", length=20, depth=100.0)[1].tokens[..., 1].argmax(1) == 18).all()
-    with pytest.raises(BadValue, match="depth is a percentage, at most 100, got 101"):
-        resolve("trigger", "softmax", "nano", ["test.axes.depth=101"])
     with pytest.raises(BadValue, match="a length of 4 or more"):
         draw("trigger", length=3)
 

@@ -1,16 +1,13 @@
 """Engines: faster roads to the same training, held to the plain definition over a thousand steps."""
 
-import copy
 import functools
 from statistics import fmean
 
 import pytest
 import torch
 
-from icl_lab import tasks
-from icl_lab.base.errors import BadValue, LabError, Stopped
+from icl_lab.base.errors import BadValue, LabError
 from icl_lab.base.rng import stream
-from icl_lab.model.gpt2 import GPT2
 from icl_lab.normalizers.base import causal
 from icl_lab.runs.estimate import training_seconds
 from icl_lab.runs.spec import resolve
@@ -20,6 +17,7 @@ from icl_lab.training.loop import Progress, advance, optimizer, prepare, train
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.recipe import TrainSpec
 from tests.cases import few
+from tests.training.small import resumed, same, setup, trained
 
 CPU = torch.device("cpu")
 RULES = ["softmax", "ssa", "ssmax"]
@@ -50,46 +48,8 @@ def recorder(monkeypatch):
     monkeypatch.setattr(engines, "check", lambda name, device: None)
 
 
-def setup(spec, seed=0):
-    task = tasks.build(spec.task)
-    return GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")), task
-
-
 def small(attn="softmax", *settings):
     return resolve("linear", attn, "smoke", [*SMALL, *settings])
-
-
-def trained(spec):
-    model, task = setup(spec)
-    return model, train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
-
-
-def resumed(spec, stop):
-    """As ``trained``, but stopped after so many steps and taken up by a model that knows only what was kept."""
-    model, task = setup(spec)
-    asked, kept = [], []
-    with pytest.raises(Stopped):
-        train(
-            model,
-            task,
-            spec.train,
-            0,
-            Progress(),
-            keep=lambda progress: kept.append(copy.deepcopy(progress)),
-            stopping=lambda: asked.append(0) or len(asked) >= stop,
-        )
-    assert kept[-1].step == stop
-    again, _ = setup(spec)
-    if model.attn != again.attn:
-        again.swap_rule(model.attn)
-    again.load_state_dict(model.state_dict())
-    return again, train(again, task, spec.train, 0, kept[-1], keep=lambda progress: None)
-
-
-def same(one, other):
-    """Whether two models have the same bits."""
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 @functools.cache
@@ -153,7 +113,7 @@ def test_graphs_are_refused_without_cuda():
 
 
 # A rate that single precision holds exactly: where it is a tensor it is one of single precision.
-EXACT = ["train.schedule=constant", "train.warmup=0", f"train.rate={2**-9}", "train.steps=60"]
+EXACT = ["train.schedule=constant", "train.warmup=0", f"train.rate={2**-9}", "train.steps=24"]
 GRAPHS = {
     "lengths": ["train.curriculum.start=4", "train.curriculum.stop=10", "train.curriculum.run=0.1"],
     "mixture": ["train.curriculum.start=4", "train.curriculum.mixed=yes", "train.curriculum.rise=2"],
@@ -161,7 +121,7 @@ GRAPHS = {
     "no bound": ["train.clip=0"],
     "growing batches": ["train.doublings=2", "train.ema=0.9"],
     "decay": ["train.optimizer=adamw", "train.decay=0.1"],
-    "a switch": ["train.switch_step=20", "train.switch_to=ssmax:s=swap"],
+    "a switch": ["train.switch_step=8", "train.switch_to=ssmax:s=swap"],
     "rates of parts": ["train.scaling=mup", "train.read_out_rate=4", "model.width=16", "model.heads=4"],
 }
 
@@ -174,7 +134,7 @@ def test_recorded_steps_are_the_eager_ones_bit_for_bit(settings, recorder):
     (graph, history), (eager, wanted) = trained(spec), trained(plain)
     assert same(graph, eager)
     assert history == wanted
-    broken, again = resumed(spec, 27)
+    broken, again = resumed(spec, 11)
     assert same(broken, graph)
     assert again == history
 

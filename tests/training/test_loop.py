@@ -1,28 +1,19 @@
 """Training: exact resumption, honest failure, and models that learn."""
 
-import copy
 import math
 
-import msgspec
 import pytest
 import torch
 
-from icl_lab import normalizers, tasks
-from icl_lab.base.errors import LabError, RunFailed, Stopped
+from icl_lab import normalizers
+from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.base.rng import stream
-from icl_lab.model.gpt2 import GPT2
+from icl_lab.pipeline import sweep
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.loop import Progress, attention_statistics, train
 from icl_lab.training.recipe import TrainSpec
-
-
-def setup(spec, seed=0):
-    task = tasks.build(spec.task)
-    return GPT2(spec.model, spec.reading(task), spec.attn, stream(seed, "init")), task
-
-
-def numbers(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
+from tests.cases import few, representatives
+from tests.training.small import numbers, resumed, same, setup, trained
 
 
 def one_step(spec):
@@ -36,46 +27,33 @@ def one_step(spec):
     return before, numbers(model), gradients
 
 
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+SWITCH = ["train.switch_step=4", "train.switch_to=ssmax:s=swap"]
+RECIPES = {
+    "softmax": (),
+    "ssa": ("train.steps=60",),
+    "ssmax:bias=yes": (),
+    "places": ("model.positions=rotary:random=200",),
+    "muon": ("train.optimizer=muon", "train.decay=0.1", "train.ema=0.9", "train.doublings=2", "train.schedule=wsd"),
+    "adamw": ("train.optimizer=adamw", "train.decay=0.1", "train.schedule=linear"),
+    "a switch": ("train.optimizer=muon", "train.ema=0.9", *SWITCH),
+    "a switch of parts": ("train.optimizer=muon", "train.scaling=mup", *SWITCH),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attn", ["softmax", "ssa", "ssmax:bias=yes"])
-@pytest.mark.parametrize("stops", [[30], [1, 2, 57]])
-def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tiny, attn, stops):
-    spec = tiny("linear", attn)
-    whole, task = setup(spec)
-    history = train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
-    progress, weights = Progress(), {}
-    for stop in [*stops, None]:
-        broken, task = setup(spec)  # as a new process would: nothing but what was kept
-        if progress.step:
-            broken.load_state_dict(weights)
-        kept, asked = [], []
-
-        def stopping(stop=stop, asked=asked, done=progress.step):
-            asked.append(0)  # asked once a step, and once more to make sure
-            return stop is not None and done + len(asked) >= stop
-
-        def keep(progress, kept=kept):
-            kept.append(copy.deepcopy(progress))
-
-        try:
-            again = train(broken, task, spec.train, 0, progress, keep=keep, stopping=stopping)
-        except Stopped as stopped:
-            assert f"step {kept[-1].step} of 60" in str(stopped)
-            progress, weights = kept[-1], numbers(broken)
-            assert progress.step == stop
-    assert equal(numbers(whole), numbers(broken))
-    assert history == again
-    assert [row["step"] for row in history] == [50, 60]
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tiny, recipe):
+    attn = recipe if recipe.startswith("ss") else "softmax"
+    spec = tiny("linear", attn, "train.steps=12", *RECIPES[recipe])
+    (whole, history), (again, resumed_history) = trained(spec), resumed(spec, 1, 2, 6, spec.train.steps - 1)
+    assert same(whole, again)
+    assert history == resumed_history
+    assert [row["step"] for row in history] == ([50, 60] if recipe == "ssa" else [12])
 
 
 def test_seeds_differ_and_rules_share_prompts(tiny):
-    one, task = setup(tiny(), 0)
-    other, _ = setup(tiny(), 1)
-    assert not equal(numbers(one), numbers(other))
+    (one, task), (other, _) = setup(tiny(), 0), setup(tiny(), 1)
+    assert not same(one, other)
     seen = []
 
     class Spy(type(task)):
@@ -120,11 +98,13 @@ def test_statistics_see_only_visible_keys_and_change_no_weight(tiny):
     model, task = setup(tiny("linear", "softmax", "model.layers=1"))
     with torch.no_grad():
         model.blocks[0].attention.qkv.weight.zero_()
-    before = numbers(model)
+    before, kept = numbers(model), []
+    model.norm.register_forward_hook(lambda *_: kept.append(torch.is_grad_enabled()))
     found = attention_statistics(model, task.sample(stream(0, "train", 0), 4, 3).tokens)
+    assert not any(kept)
     uniform = sum(math.log(n) for n in range(1, 7)) / 6  # all scores are 0: each query attends alike to what it sees
     assert found == {"score.0": 0, "entropy.0": pytest.approx(uniform, rel=2**-8)}
-    assert equal(before, numbers(model))
+    assert all(torch.equal(value, before[name]) for name, value in numbers(model).items())
 
 
 def test_a_share_of_the_steps_is_rounded_to_the_nearest():
@@ -146,45 +126,18 @@ def test_a_mixture_has_all_lengths_alike():
 
 
 def test_random_places_belong_to_the_step(tiny):
-    """A training with random places, stopped and resumed, is the one that never stopped."""
     spec = tiny("linear", "softmax", "model.positions=rotary:random=200", "train.steps=6")
-    whole, task = setup(spec)
-    train(whole, task, spec.train, 0, Progress(), keep=lambda progress: None)
-    spied, _ = setup(spec)
+    spied, task = setup(spec)
     seen, where = [], spied.positions.where
     spied.positions.where = lambda *asked: seen.append(where(*asked)) or seen[-1]
     train(spied, task, spec.train, 0, Progress(), keep=lambda progress: None)
     assert len({tuple(places.tolist()) for places in seen}) == 6  # afresh at each step
-    plain, _ = setup(tiny("linear", "softmax", "model.positions=rotary", "train.steps=6"))
-    train(plain, task, spec.train, 0, Progress(), keep=lambda progress: None)
-    assert not equal(numbers(whole), numbers(plain))
-    broken, _ = setup(spec)
-    kept = []
-    with pytest.raises(Stopped):
-        train(broken, task, spec.train, 0, Progress(), keep=kept.append, stopping=lambda: True)
-    progress = copy.deepcopy(kept[-1])
-    assert progress.step == 1
-    train(broken, task, spec.train, 0, progress, keep=lambda progress: None)
-    assert equal(numbers(whole), numbers(broken))
+    plain, _ = trained(tiny("linear", "softmax", "model.positions=rotary", "train.steps=6"))
+    assert not same(spied, plain)
 
 
-@pytest.mark.slow
-def test_a_non_finite_loss_stops_and_keeps_what_is_good(tiny):
-    spec = tiny("linear", "softmax", "train.steps=400")
-    model, task = setup(spec)
-
-    class Poisoned(type(task)):
-        def loss(self, outputs, prompt):
-            steps.append(0)
-            return super().loss(outputs, prompt) * (math.inf if len(steps) == 77 else 1)
-
-    steps, kept = [], []
-    with pytest.raises(RunFailed, match=r"the loss is inf at step 77;"):
-        train(model, Poisoned(), spec.train, 0, Progress(), keep=kept.append)
-    assert all(progress.step < 77 for progress in kept)
-
-
-def test_checkpoints_are_not_kept_after_a_bad_loss(tiny, monkeypatch):
+@pytest.mark.parametrize(("bad", "at"), [(math.inf, 7), (math.nan, 33)])
+def test_a_bad_loss_stops_and_nothing_is_kept_after_it(tiny, monkeypatch, bad, at):
     spec = tiny("linear", "softmax", "train.steps=400")
     model, task = setup(spec)
     monkeypatch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
@@ -192,12 +145,12 @@ def test_checkpoints_are_not_kept_after_a_bad_loss(tiny, monkeypatch):
     class Poisoned(type(task)):
         def loss(self, outputs, prompt):
             steps.append(0)
-            return super().loss(outputs, prompt) * (math.nan if len(steps) == 33 else 1)
+            return super().loss(outputs, prompt) * (bad if len(steps) == at else 1)
 
     steps, kept = [], []
-    with pytest.raises(RunFailed, match="the loss is nan at step 33;"):
+    with pytest.raises(RunFailed, match=rf"the loss is {bad} at step {at};"):
         train(model, Poisoned(), spec.train, 0, Progress(), keep=lambda progress: kept.append(progress.step))
-    assert kept == list(range(1, 33))
+    assert kept == list(range(1, at))
 
 
 def test_the_rate_rises_and_falls_as_described():
@@ -223,7 +176,7 @@ def test_adam_moves_as_adam_does(tiny):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "trivial"),
-    [("linear", "zero"), ("every:balance=half", "always-false"), ("some:balance=half,labels=hidden", "always-true")],
+    few(2, [("linear", "zero"), ("every:balance=half", "always-false"), ("some:balance=half", "always-true")]),
 )
 def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
     small = [
@@ -240,12 +193,9 @@ def test_a_tiny_model_beats_the_trivial_predictor(tiny, choice, trivial):
     assert ours < 0.8 * theirs
 
 
-SWITCH = ["train.switch_step=20", "train.switch_to=ssmax:s=swap"]
-
-
 @pytest.mark.slow
 def test_a_switched_training_continues_from_its_weights(tiny):
-    spec = tiny("linear", "softmax", *SWITCH)
+    spec = tiny("linear", "softmax", "train.switch_step=20", "train.switch_to=ssmax:s=swap")
     model, task = setup(spec)
     rules = []
 
@@ -263,16 +213,11 @@ def test_a_switched_training_continues_from_its_weights(tiny):
     assert torch.allclose(s, start.expand(2), atol=0.3)
 
 
-@pytest.mark.slow
 def test_a_switched_training_takes_the_moments_of_adam_along(tiny):
     """Switching to the normalizer that is there already, without a warm-up, changes nothing."""
-    plain, switched = tiny(), tiny("linear", "softmax", "train.switch_step=30", "train.switch_to=softmax")
-    one, task = setup(plain)
-    other, _ = setup(switched)
-    constant = {"schedule": "constant", "warmup": 0}
-    for model, spec in ((one, plain), (other, switched)):
-        train(model, task, msgspec.structs.replace(spec.train, **constant), 0, Progress(), keep=lambda progress: None)
-    assert equal(numbers(one), numbers(other))
+    still = ["train.steps=12", "train.schedule=constant", "train.warmup=0"]
+    switch = ["train.switch_step=6", "train.switch_to=softmax"]
+    assert same(*(trained(tiny("linear", "softmax", *still, *more))[0] for more in ([], switch)))
 
 
 def test_the_rate_rises_anew_after_a_switch():
@@ -288,7 +233,10 @@ def test_a_switch_needs_a_step_and_a_rule(tiny, settings):
         tiny("linear", "softmax", *settings)
 
 
-@pytest.mark.parametrize("attn", [*normalizers.names(), "lssa+reweight:p=3", "ssa+gated", "elastic:bias=3"])
+# That a loss reaches every number of a normalizer is daily in its contract.
+@pytest.mark.parametrize(
+    "attn", [*representatives(normalizers.names()), "lssa+reweight:p=3", "ssa+gated", "elastic:bias=3"]
+)
 def test_every_rule_trains_and_its_parameters_move(tiny, attn):
     spec = tiny("linear", attn, "train.steps=12", "model.heads=4")
     model, task = setup(spec)
@@ -299,3 +247,14 @@ def test_every_rule_trains_and_its_parameters_move(tiny, attn):
     learned = {name for name, p in model.named_parameters() if ".rule." in name and p.requires_grad}
     assert learned <= moved
     assert {"read_in.weight", "blocks.0.attention.qkv.weight", "read_out.weight"} <= moved
+
+
+@pytest.mark.slow
+def test_learned_numbers_stand_in_the_history(tiny, lab):
+    spec = tiny("linear", "softmax", "train.switch_step=52", "train.switch_to=ssmax:bias=yes")
+    sweep(spec, 0, lab)
+    before, after = lab.store.run(spec, 0).history()
+    assert set(before) == {"step", "loss", "length", "rate", "bound", "score.0", "entropy.0"}
+    assert set(after) - set(before) == {"s 0.0", "s 0.1", "b 0.0", "b 0.1"}
+    assert after["s 0.0"] != 1
+    assert abs(after["s 0.0"] - 1) < 0.5

@@ -5,7 +5,6 @@ import json
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +14,6 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from icl_lab.base.errors import LabError
 from icl_lab.transformers import install, load, load_adapter, uninstall
 from tests.byte_tokens import write_tokenizer
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture

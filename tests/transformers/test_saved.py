@@ -16,17 +16,18 @@ import icl_lab
 from icl_lab import normalizers
 from icl_lab.base.errors import BadValue, LabError
 from icl_lab.transformers import install, load, uninstall
-from tests.cases import few
+from tests.cases import REPRESENTATIVES, few
 
 SERVED = [name for name in normalizers.names() if name != "forget"]
-RULES = [*SERVED, "lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+reweight", "ssa:per=layer", "ssa+gated"]
+MORE = ["lssa+reweight:p=3", "ssmax:s=swap,bias=yes", "ssmax-free+reweight", "ssa:per=layer", "ssa+gated", "qassmax"]
+DAILY, RULES = [*sorted(REPRESENTATIVES), *MORE], [*SERVED, *MORE]
 
 
-@pytest.mark.parametrize("kind", few(1, ["gpt2", "llama"]))
+@pytest.mark.parametrize(("kind", "rules"), few(1, [("gpt2", DAILY), ("llama", RULES)]))
 @pytest.mark.slow
-def test_every_rule_comes_back_exactly(tiny_model, ids, stirred, tmp_path, kind):
+def test_every_rule_comes_back_exactly(tiny_model, ids, stirred, tmp_path, kind, rules):
     model = tiny_model(kind)
-    for number, rule in enumerate(RULES):
+    for number, rule in enumerate(rules):
         install(model, rule, train_tokens=6)
         stirred(model, number)
         model.save_pretrained(tmp_path)
@@ -151,28 +152,13 @@ def test_the_card_says_it_once_and_keeps_what_else_is_there(tiny_model, tmp_path
     assert "Mine." in card.read_text()
 
 
-def test_half_a_folder_is_refused(tiny_model, tmp_path):
-    from safetensors.torch import load_file, save_file
-
+@pytest.fixture
+def folder(tiny_model, tmp_path):
+    """A saved model, whose parts tests damage."""
     model = tiny_model("gpt2")
     install(model, "ssmax")
     model.save_pretrained(tmp_path)
-    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
-    whole, told = load_file(file), json.loads(config.read_text())
-    key = "transformer.h.1.attn.attention_rule.s"
-    save_file({name: tensor for name, tensor in whole.items() if name != key}, file, metadata={"format": "pt"})
-    with pytest.raises(LabError, match=r"does not hold the normalizer's h\.1\.attn\.attention_rule\.s once"):
-        load(AutoModelForCausalLM, tmp_path)
-    save_file({**whole, key: torch.ones(3)}, file, metadata={"format": "pt"})
-    with pytest.raises(LabError, match="once and whole"):
-        load(AutoModelForCausalLM, tmp_path)
-    save_file(whole, file, metadata={"format": "pt"})
-    told["icl_lab"]["layers"]["h.7.attn"] = {"attn": "softmax", "heads": 4, "head_dim": 8}
-    config.write_text(json.dumps(told))
-    with pytest.raises(LabError, match=r"GPT2LMHeadModel has no layer h\.7\.attn"):
-        load(AutoModelForCausalLM, tmp_path)
-    with pytest.raises(LabError, match="is no folder that a model was saved in"):
-        load(AutoModelForCausalLM, tmp_path / "nowhere")
+    return tmp_path
 
 
 def layers(told, which="", **said):
@@ -180,67 +166,61 @@ def layers(told, which="", **said):
     return told | {"layers": {name: each | (said if which in name else {}) for name, each in told["layers"].items()}}
 
 
+EDITED, NO_WORD = r"config\.json (is damaged or )?(edited|names the normalizer)", "its model_type is no word"
+SEVENTH = {"h.7.attn": {"attn": "softmax", "heads": 4, "head_dim": 8}}
 EDITS = {
-    "another label": lambda told: told | {"attn": "softmax"},
-    "other layers": lambda told: layers(told, attn="softmax"),
-    "one other layer": lambda told: layers(told, "h.0", attn="sink"),
-    "attn a number": lambda told: told | {"attn": 3},
-    "no tokens": lambda told: told | {"train_tokens": -1},
-    "tokens in words": lambda told: told | {"train_tokens": "many"},
-    "no layers": lambda told: told | {"layers": {}},
-    "layers in a row": lambda told: told | {"layers": list(told["layers"])},
-    "heads without end": lambda told: layers(told, heads=10**12),
-    "half heads": lambda told: layers(told, head_dim=0.5),
-    "no version": lambda told: {name: value for name, value in told.items() if name != "version"},
+    "another label": (lambda told: told | {"attn": "softmax"}, EDITED),
+    "other layers": (lambda told: layers(told, attn="softmax"), EDITED),
+    "one other layer": (lambda told: layers(told, "h.0", attn="sink"), EDITED),
+    "one more layer": (
+        lambda told: told | {"layers": told["layers"] | SEVENTH},
+        r"GPT2LMHead.* has no layer h\.7\.attn",
+    ),
+    "attn a number": (lambda told: told | {"attn": 3}, EDITED),
+    "no tokens": (lambda told: told | {"train_tokens": -1}, EDITED),
+    "tokens in words": (lambda told: told | {"train_tokens": "many"}, EDITED),
+    "no layers": (lambda told: told | {"layers": {}}, EDITED),
+    "layers in a row": (lambda told: told | {"layers": list(told["layers"])}, EDITED),
+    "heads without end": (lambda told: layers(told, heads=10**12), EDITED),
+    "half heads": (lambda told: layers(told, head_dim=0.5), EDITED),
+    "no version": (lambda told: {name: value for name, value in told.items() if name != "version"}, EDITED),
+    "a number as model": (lambda told: told | {"model": 3}, NO_WORD),
+    "nothing as model": (lambda told: told | {"model": None}, NO_WORD),
+    "a list as model": (lambda told: told | {"model": ["gpt2"]}, NO_WORD),
 }
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_an_edited_description_is_one_line(tiny_model, tmp_path, edit):
-    model = tiny_model("gpt2")
-    install(model, "ssa")
-    model.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["icl_lab"] = edit(config["icl_lab"])
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(BadValue, match=r"config\.json (is damaged or )?(edited|names the normalizer)") as refused:
-        load(AutoModelForCausalLM, tmp_path)
-    assert "\n" not in str(refused.value)
+def test_an_edited_description_is_one_line(folder):
+    config = json.loads((folder / "config.json").read_text())
+    for name, (edit, says) in EDITS.items():
+        (folder / "config.json").write_text(json.dumps(config | {"icl_lab": edit(config["icl_lab"])}))
+        with pytest.raises(LabError, match=says) as refused:
+            load(AutoModelForCausalLM, folder)
+        assert "\n" not in str(refused.value), name
+    (folder / "config.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(config).encode())  # a byte order mark is no part
+    assert load(AutoModelForCausalLM, folder).config.icl_lab["attn"] == "ssmax"
 
 
 @pytest.mark.parametrize("data", [b"[]", b"null", b"3", b"", b"{", b"\xff", b"[" * 200_000, b'{"a": ' + b"[" * 200_000])
 def test_a_config_that_is_none_is_one_line(tmp_path, data):
     (tmp_path / "config.json").write_bytes(data)
-    with pytest.raises(BadValue, match="is no folder that a model was saved in") as refused:
-        load(AutoModelForCausalLM, tmp_path)
-    assert "\n" not in str(refused.value)
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(BadValue, match="is no folder that a model was saved in") as refused:
+            load(AutoModelForCausalLM, place)
+        assert "\n" not in str(refused.value)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_config(tiny_model, tmp_path):
-    model = tiny_model("gpt2")
-    install(model, "ssa")
-    model.save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert load(AutoModelForCausalLM, tmp_path).config.icl_lab["attn"] == "ssa"
+def test_weights_that_lack_a_number_are_one_line(folder):
+    from safetensors.torch import load_file, save_file
 
-
-@pytest.mark.parametrize("kind", [3, None, ["gpt2"]])
-def test_a_type_of_model_that_is_no_word_is_one_line(tiny_model, tmp_path, kind):
-    model = tiny_model("gpt2")
-    install(model, "ssa")
-    model.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["icl_lab"]["model"] = kind
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(BadValue, match="its model_type is no word"):
-        load(AutoModelForCausalLM, tmp_path)
-
-
-def test_weights_that_are_none_are_one_line(tiny_model, tmp_path):
-    model = tiny_model("gpt2")
-    install(model, "ssmax")
-    model.save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"nothing of safetensors")
+    file, key = folder / "model.safetensors", "transformer.h.1.attn.attention_rule.s"
+    whole = load_file(file)
+    without = {name: tensor for name, tensor in whole.items() if name != key}
+    lacks = r"does not hold the normalizer's h\.1\.attn\.attention_rule\.s once"
+    for numbers, says in ((without, lacks), ({**whole, key: torch.ones(3)}, "once and whole")):
+        save_file(numbers, file, metadata={"format": "pt"})
+        with pytest.raises(LabError, match=says):
+            load(AutoModelForCausalLM, folder)
+    file.write_bytes(b"nothing of safetensors")
     with pytest.raises(BadValue, match=r"model\.safetensors cannot be read"):
-        load(AutoModelForCausalLM, tmp_path)
+        load(AutoModelForCausalLM, folder)

@@ -140,30 +140,6 @@ def test_reach_widens_with_the_training_distribution(tiny, lab):
     assert Boundary(reach=50.0).prepared([plain, wider]).reach == 50
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"contexts": 8}, "at least 16 contexts, got 8"),
-        ({"contexts": 10**9}, "contexts must be at most 4,096, got 1,000,000,000"),
-        ({"reach": 5.0}, "at least 6 times the spread of training y, 8.49, got 5"),
-        ({"reach": math.nan}, "must be finite"),
-        ({"slopes": (0.0,)}, "a slope must not be 0"),
-        ({"slopes": (1e-30,)}, "must be at most 1e[+]15, got 1e[+]33"),
-        ({"reach": 1e30}, "must be at most 1e[+]15, got 1e[+]30"),
-    ],
-)
-def test_bad_questions_are_refused_before_training(tiny, lab, options, words):
-    with pytest.raises(BadValue, match=words):
-        runner.ask(Boundary(**options), {"softmax": [lab.store.run(tiny("linear"), 0)]}, lab)
-    assert not lab.store.root.exists()
-
-
-def test_tasks_without_lines_are_refused(tiny, lab):
-    with pytest.raises(BadValue, match="every has no prompts of y = a x"):
-        runner.ask(Boundary(), {"softmax": [lab.store.run(tiny("every"), 0)]}, lab)
-    assert not lab.store.root.exists()
-
-
 def test_one_run_given_twice_is_refused(tiny, lab):
     shallow, deep = lab.store.run(tiny("linear"), 0), lab.store.run(tiny("linear", "softmax", "model.layers=2"), 0)
     runner.checked(Boundary(), {"softmax": [shallow], "softmax, deep": [deep]})  # one normalizer, two labels

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[4]
 @pytest.mark.exhaustive
 def test_a_dropped_in_normalizer_keeps_the_contract(tmp_path):
     name, text = re.search(
-        r"Write one file, `icl_lab/(normalizers/\w+\.py)`:\s+```python\n(.*?)```",
+        r"One file, `icl_lab/(normalizers/\w+\.py)`:\s+```python\n(.*?)```",
         (ROOT / "README.md").read_text(),
         re.S,
     ).groups()
