@@ -52,6 +52,23 @@ def test_patching_nothing_or_everything_gives_the_ends(prompts):
 
 
 @torch.no_grad()
+def test_a_model_that_has_been_read_is_as_it_was(prompts):
+    model = model_of()
+    before = model(prompts[1].tokens)
+    calm, wild = (rows_at(model, prompt.tokens, TOKEN) for prompt in prompts)
+    patched(model, prompts[1], patches("outputs", range(3), TOKEN, calm, wild))
+    assert torch.equal(model(prompts[1].tokens), before)
+
+
+def test_the_residual_stream_is_the_sum_of_its_parts(prompts):
+    found = rows_at(model_of(), prompts[1].tokens, TOKEN)
+    total = found["layers.0.before"]
+    for layer in range(3):
+        total = total + found[f"layers.{layer}.attention"] + found[f"layers.{layer}.mlp"]
+        assert torch.allclose(total, found[f"layers.{layer}.after"], rtol=1e-5, atol=1e-4)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("kind", ["attention", "mlp", "outputs", "input", "weights"])
 def test_a_patch_puts_back_what_it_says_and_nothing_before_it(prompts, kind):
     model = model_of()

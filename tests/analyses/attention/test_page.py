@@ -58,6 +58,24 @@ def test_numbers_of_the_page_are_those_of_the_layer(visit, laboratory, rule, tmp
             np.testing.assert_allclose(made, true, atol=1e-5 * abs(true).max())
 
 
+def test_figure_2_is_labelled_as_in_the_paper(visit, pair):
+    tab = visit(pair[1])
+    assert "The prompt reads 1 True −2 False 3 False 70." in tab.inner_text("body")
+    tab.locator("#table summary").click()
+    labels = ["x₁ = 1", "y₁ = True", "x₂ = −2", "y₂ = False", "x₃ = 3", "y₃ = False", "x₄ = 70"]
+    table = tab.locator("#tables table").first
+    assert table.locator("th").all_inner_texts()[:8] == ["query", *labels]
+    assert [row.split("\t")[0] for row in table.locator("tbody tr").all_inner_texts()] == labels
+    # The same words stand on the axes of the drawn maps.
+    drawn = tab.evaluate(
+        "(words => (drawMap({ ...svgPen([]), text: (x, y, text) => words.push(text) }, maps[0]), words))([])"
+    )
+    assert drawn[0] == "softmax, layer 0, head 0"
+    assert sorted(drawn[1:15]) == sorted(2 * labels)
+    truth = tab.locator("#answers tbody tr").all_inner_texts()
+    assert [row.split("\t")[1] for row in truth] == ["True", "False", "False", "False"]
+
+
 def test_slider_goes_through_the_means(visit, pair, point, state):
     found, path = pair
     tab = visit(path)

@@ -1,16 +1,21 @@
 """Exported graphs compute in the page what torch computes: every normalizer, at lengths that were not traced."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from icl_lab import normalizers
+from icl_lab import normalizers, tasks
 from icl_lab.analyses.attention import live
 from icl_lab.analyses.attention.live.export import Output, Weights
 from icl_lab.analyses.attention.live.graph import operators, pack, trace
 from icl_lab.normalizers.softmax import Softmax
+from icl_lab.runs.evidence.archive import Archive
+from icl_lab.runs.spec import resolve
+from icl_lab.runs.store import Store
 from tests.cases import few
 
 HEADS, WIDTH = 4, 8
@@ -92,6 +97,26 @@ def test_layers_share_a_graph_unless_their_constants_differ():
     rules = normalizers.build_layers("differential", layers=2, heads=HEADS, head_dim=WIDTH, train_tokens=12)
     first, second = live.export_normalizer("differential", list(rules), HEADS, WIDTH)
     assert first.output.nodes != second.output.nodes  # the first share of the norm hangs on the layer
+
+
+@pytest.mark.exhaustive
+def test_a_stored_model_is_as_torch_has_it(compute, true):
+    """A trained model of the repository, with its own normalizer and with another."""
+    root = Path(__file__).parents[4] / "results"
+    run = Store(root / "none", Archive(root / "evidence")).run(resolve("every:balance=half", "ssa", "lite"), 0)
+    model = run.spec.untrained(tasks.build("every:balance=half"), 0)
+    run.load_model(model)
+    model.eval()
+    rng = torch.Generator().manual_seed(0)
+    prompts = [(scale * torch.randn(t, generator=rng)).tolist() for t, scale in ((7, 1), (33, 3), (90, 1))]
+    for choice in ("", "softmax"):
+        found = compute(model, prompts, swaps=["softmax"], choice=choice)
+        if choice:
+            model.swap_rule(choice)
+        for each, prompt in zip(found, prompts, strict=True):
+            wanted = true(model, prompt)
+            for part in ("weights", "scores", "outputs"):
+                assert abs(each[part] - wanted[part]).max() < CLOSE * abs(wanted[part]).max()
 
 
 class Odd(Softmax):
