@@ -101,8 +101,8 @@ def test_an_analysis_is_that_of_the_command_line(swept, typed, tmp_path):
 def test_an_experiment_is_that_of_the_command_line(place, typed, tmp_path):
     (tmp_path / "small.toml").write_text(SMALL_EXPERIMENT)
     where = icl.Where(results=place, experiments=tmp_path, progress=False)
-    report = icl.experiment("small", "smoke", seeds=1, variants=["wide"], where=where)
-    words = ["small", "--preset", "smoke", "--seeds", "1", "--variant", "wide", "--experiments", str(tmp_path)]
+    report = icl.experiment("small", "smoke", seeds=2, variants=["wide"], where=where)
+    words = ["small", "--preset", "smoke", "--seeds", "2", "--variant", "wide", "--experiments", str(tmp_path)]
     out, _ = typed.ok("experiment", *words, "--results", str(tmp_path / "typed"))
     assert report.folder.name in out
     assert str(report).partition("Made by")[0] in out
