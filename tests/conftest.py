@@ -217,6 +217,27 @@ def browser():
         browser.close()
 
 
+@pytest.fixture
+def watched(new_tab):
+    """Opens an address at a width and in a colour scheme; returns the tab, what it asked for and its complaints."""
+    tabs = []
+
+    def call(address, width=1280, scheme="light"):
+        tab = new_tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        tabs.append(tab)
+        asked, complaints = [], []
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        tab.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        tab.goto(address, wait_until="load")
+        return tab, asked, complaints
+
+    yield call
+    for tab in tabs:
+        tab.close()
+
+
 @pytest.fixture(scope="session")
 def new_tab(browser):
     """Opens a tab. Those of the same options share a context, which takes as long to make as a page to open."""

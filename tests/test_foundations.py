@@ -54,15 +54,8 @@ def rows():
     for sigma in (1.0, 2.5):
         for length in (10.0, 40.0):
             for attn, value in (("ssa", sigma / 3), ("softmax", math.nan)):
-                yield {
-                    "attn": attn,
-                    "sigma": sigma,
-                    "length": length,
-                    "metric": "mse",
-                    "value": value,
-                    "stderr": 0.1,
-                    "count": 3,
-                }
+                cell = {"attn": attn, "sigma": sigma, "length": length, "metric": "mse"}
+                yield cell | {"value": value, "stderr": 0.1, "count": 3}
 
 
 @pytest.fixture

@@ -29,15 +29,9 @@ README = ROOT / "README.md"
 PAGES = tables.pages(ROOT)
 FINDINGS = ROOT / tables.FINDINGS
 EXAMPLES = {"square:c=3", "mine", "sine", "lookup:keys=12"}  # normalizers that a reader is to write
-ELSEWHERE = {
-    "icl_lab/normalizers/square.py",
-    "path/to/file.toml",
-    "site/",
-    "docs/_build/",
-    "results/runs/",
-    "results/own/",
-    "results/tracked/",
-}  # files that a reader writes or builds
+# Files that a reader writes or builds.
+ELSEWHERE = {"icl_lab/normalizers/square.py", "path/to/file.toml", "site/", "docs/_build/"}
+ELSEWHERE |= {"results/runs/", "results/own/", "results/tracked/"}
 # Words that stand for what a reader puts there.
 PLACEHOLDERS = {"COMMAND", "FOLDER", "$SLURM_ARRAY_TASK_ID"}
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

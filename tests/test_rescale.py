@@ -71,49 +71,41 @@ def test_the_size_of_inputs_is_of_their_numbers_alone(layout):
     assert torch.allclose(ratio, (x / 3).sqrt().clamp_min(1))
 
 
-def no_factor(tokens):
-    return PairRescaling("labels")(tokens)._replace(factor=tokens.new_ones(len(tokens), tokens.shape[1], 1))
-
-
 def of_the_whole_prompt(tokens):
     size = tokens.abs().amax((1, 2), keepdim=True)
     return Rescaled(tokens / size, size.expand(-1, tokens.shape[1], 1), 6)
 
 
-def partly_infinite(tokens):
-    made = PairRescaling("labels")(tokens)
-    return made._replace(tokens=made.tokens.index_fill(0, torch.tensor(0), math.inf))
+def faulty(change):
+    """Labels rescaled, and of tokens and factors what ``change`` makes of them."""
+    return lambda tokens: (made := PairRescaling("labels")(tokens))._replace(**change(made))
 
 
-def wrong_at_its_start(tokens):
-    made = PairRescaling("labels")(tokens)
-    return made._replace(factor=made.factor.index_fill(1, torch.tensor(6), 7.5))
+def doubled(wrong):
+    """Factors are twice as large in prompts of some lengths."""
+    return faulty(lambda made: {"factor": made.factor * (1 + wrong(made.factor.shape[1]))})
 
 
-def of_the_length(tokens):
-    made = PairRescaling("labels")(tokens)
-    return made if tokens.shape[1] > 7 else made._replace(factor=2 * made.factor)
+no_factor = faulty(lambda made: {"factor": torch.ones_like(made.factor)})
+FAULTY = {
+    "no factor": (no_factor, "otherwise than before"),
+    "wrong at its start": (
+        faulty(lambda made: {"factor": made.factor.index_fill(1, torch.tensor(6), 7.5)}),
+        "otherwise than before",
+    ),
+    # No prompt of training has larger labels.
+    "wrong far from training": (faulty(lambda made: {"factor": made.factor.clamp_max(5)}), "otherwise than before"),
+    "partly infinite": (
+        faulty(lambda made: {"tokens": made.tokens.index_fill(0, torch.tensor(0), math.inf)}),
+        "are not finite",
+    ),
+    "of the whole prompt": (of_the_whole_prompt, "before token 7 hang on"),
+    "of the length": (doubled(lambda length: length <= 7), "before token 7 hang on"),
+    "of a later token": (doubled(lambda length: length == 12), "before token 12 hang on"),
+}
 
 
-def of_a_later_token(tokens):
-    made = PairRescaling("labels")(tokens)
-    return made if tokens.shape[1] != 12 else made._replace(factor=2 * made.factor)
-
-
-def wrong_far_from_training(tokens):
-    made = PairRescaling("labels")(tokens)
-    return made._replace(factor=made.factor.clamp_max(5))  # no prompt of training has larger labels
-
-
-@pytest.mark.parametrize(
-    ("rescaling", "fault"),
-    [
-        (no_factor, "otherwise than before"), (wrong_at_its_start, "otherwise than before"),
-        (wrong_far_from_training, "otherwise than before"), (partly_infinite, "are not finite"),
-        (of_the_whole_prompt, "before token 7 hang on"), (of_the_length, "before token 7 hang on"),
-        (of_a_later_token, "before token 12 hang on"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rescaling", "fault"), FAULTY.values(), ids=FAULTY)
 def test_the_contract_sees_a_wrong_rescaling(monkeypatch, rescaling, fault):
     monkeypatch.setattr(Rescalable, "rescaling", lambda task, part, first=3: rescaling)
     monkeypatch.setattr(tasks.registry.part("linear"), "rescales", ("labels",))

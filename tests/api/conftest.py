@@ -50,12 +50,12 @@ def swept(place):
 
 @pytest.fixture
 def typed(run, tmp_path):
-    """Types a command, with its results in another folder; returns what stood on standard error."""
+    """Types a command, with its results in another folder; returns (code, stdout, stderr)."""
 
     def call(*words):
-        code, out, err = run(*words, results=tmp_path / "typed")
-        return code, out, err
+        return run(*words, results=tmp_path / "typed")
 
+    call.ok = lambda *words: run.ok(*words, results=tmp_path / "typed")
     return call
 
 

@@ -22,8 +22,6 @@ from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.rng import stream
 from icl_lab.model.gpt2 import GPT2, ModelSpec, TokenSpec
 from icl_lab.normalizers import base
-from icl_lab.normalizers.base import causal, count
-from icl_lab.normalizers.ssa import Power
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
 from icl_lab.training.loop import Progress, train
@@ -125,14 +123,6 @@ def test_without_transformers_that_part_is_left_out_and_said(monkeypatch, quick)
     assert all(row.ratio > 0 for row in rows)
 
 
-def test_with_transformers_it_stands_first(monkeypatch, quick):
-    pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
-    monkeypatch.setattr(training, "BATCH", 2)
-    monkeypatch.setattr(training, "SIDE", 8)
-    rows = list(training.against_others("tiny", TINY, 2, quick[0]))
-    assert [row.against for row in rows] == ["Hugging Face GPT-2", "a second", "float32 matrix product"]
-
-
 def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     """Times that are written down: two of our steps take 4 s, the product 0.5 s, two of their steps 8 s."""
     pytest.importorskip("transformers", reason="pip install 'icl_lab[hf]'")
@@ -148,6 +138,8 @@ def test_whose_time_is_divided_by_whose(monkeypatch, quick):
     monkeypatch.setattr(Bench, "alternate", alternate)
     others, tokens, share = training.against_others("tiny", TINY, 2, quick[0])
     assert kinds == [list, list, list, float]
+    named = [row.against for row in (others, tokens, share)]
+    assert named == ["Hugging Face GPT-2", "a second", "float32 matrix product"]
     assert (others.ratio, others.seconds) == (2.0, 2.0)
     assert tokens.ratio == 2 * 80 / 2.0
     reading = TokenSpec(1, 1, 2, 80)
@@ -430,12 +422,6 @@ def test_blocks_are_measured_against_an_equal_output(monkeypatch, quick):
     assert found[1].ratio > 2  # of 36 rows 8 are held
 
 
-def test_the_keys_of_a_causal_row_need_no_matrix():
-    mask = causal(9)
-    assert torch.equal(count(mask), count(mask.clone()))
-    assert count(mask).dtype == count(mask.clone()).dtype
-
-
 def test_start_compares_processes_that_do_less(monkeypatch, quick):
     asked = []
     monkeypatch.setattr(runs, "child", lambda *words: asked.append(words) or "")
@@ -554,17 +540,3 @@ def test_a_part_that_is_none_is_refused_with_those_there_are(ask, tmp_path):
     assert done.exit_code == 2
     assert all(part in done.stderr for part in bench.PARTS)
     assert not (tmp_path / "bench").exists()
-
-
-@pytest.mark.parametrize("heads", [2, 1])
-def test_the_slopes_of_ssa_are_those_of_its_formula(heads):
-    rng = stream(0, "power")
-    z = torch.randn(3, 2, 4, 4, generator=rng, dtype=torch.float64)
-    n, b = (1 + torch.rand(heads, 1, 1, generator=rng, dtype=torch.float64) for _ in range(2))
-    inputs = [part.requires_grad_() for part in (z, n, b)]
-    assert torch.autograd.gradcheck(Power.apply, inputs)
-    plain = n * z.sign() * torch.log1p(b * z.abs())
-    torch.testing.assert_close(Power.apply(*inputs)[0], plain, rtol=0, atol=1e-14)
-    zero = torch.zeros(1, 2, 1, 1, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(Power.apply(zero, n, b)[0].sum(), zero)
-    assert torch.allclose(slope, (n * b).expand(2, 1, 1))

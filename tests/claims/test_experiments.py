@@ -541,50 +541,56 @@ def test_a_table_without_an_axis_stands_at_one_value():
         printed.Printed(table="t", row="r", axis="length", value="v", column="c", at=1)
 
 
-def of_metric(metric, made, found):
+@pytest.fixture
+def given(monkeypatch, tmp_path):
+    """Findings on the claims of an analysis with a ``value(of, metric, seed)`` that nobody measured."""
+
+    def call(name, analysis, value, seeds=(0, 1, 2), preset="nano", files=FOLDER, error=None):
+        made = experiment.load(name, files)
+        monkeypatch.setattr(analysis, "value", lambda self, found, of, cells, metric, seed: value(of, metric, seed))
+        monkeypatch.setattr(analysis, "seeds", lambda self, found: list(seeds))
+        monkeypatch.setattr(analysis, "on_resamples", lambda self, *_: None)
+        if error is not None:  # over prompts
+            monkeypatch.setattr(analysis, "prompts_error", lambda self, *_: error)
+        found = judge.findings(AnalysisSides(made, Store(tmp_path), preset, measured=object()))
+        return list(zip(made.claims, found, strict=True))
+
+    return call
+
+
+def of_metric(metric, found):
     """The first finding on a claim in a metric."""
-    return next(each for claim, each in zip(made.claims, found, strict=True) if claim.metric == metric)
+    return next(each for claim, each in found if claim.metric == metric)
 
 
-def test_undefined_values_differ_from_values_not_there(monkeypatch, tmp_path):
+def test_undefined_values_differ_from_values_not_there(given):
     """A growing number that changes no answer leaves nothing to heal; another cell was never measured."""
-    made = experiment.load("saturation-every", FOLDER)
     said = {"recovered": Undefined("it changed no answer"), "largest": KeyError("no such cell")}
 
-    def value(self, found, of, cells, metric, seed):
+    def value(of, metric, seed):
         raise said.get(metric, KeyError("elsewhere"))
 
-    monkeypatch.setattr(Saturation, "value", value)
-    monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
-    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
-    judged = {claim.metric: (each.state, each.words) for claim, each in zip(made.claims, found, strict=True)}
+    found = given("saturation-every", Saturation, value)
+    judged = {claim.metric: (each.state, each.words) for claim, each in found}
     assert judged["recovered"] == (State.NOTHING_TO_JUDGE, "it changed no answer")
     assert judged["largest"] == (State.NOT_RUN, "no such cell")
-    assert "    nothing to judge | it changed no answer | nano" in ledger.lines(made, found)
+    lines = ledger.lines(experiment.load("saturation-every", FOLDER), [each for _, each in found])
+    assert "    nothing to judge | it changed no answer | nano" in lines
 
 
-def test_of_an_analysis_that_asks_no_prompts_none_are_named(tmp_path, monkeypatch):
+def test_of_an_analysis_that_asks_no_prompts_none_are_named(given):
     """It reads the losses of trainings, each of draws of its own."""
-    made = experiment.load("ssmax-figure4", FOLDER)
-    monkeypatch.setattr(Learning, "seeds", lambda self, found: [0, 1, 2])
-    monkeypatch.setattr(Learning, "value", lambda self, found, of, cells, metric, seed: len(of) + 0.1 * seed * len(of))
-    monkeypatch.setattr(Learning, "on_resamples", lambda self, *_: None)
-    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
-    assert len(found) == len(made.claims)
-    assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for each in found)
+    found = given("ssmax-figure4", Learning, lambda of, metric, seed: len(of) * (1 + 0.1 * seed))
+    assert found
+    assert all("seeds 0 to 2" in each.words and "these prompts" not in each.words for _, each in found)
 
 
 @pytest.mark.parametrize(("most", "stands"), [(0.01, True), (1.0, False), (math.nan, False)])
-def test_a_verdict_within_prompt_variance_is_told_with_it(tmp_path, monkeypatch, most, stands):
+def test_a_verdict_within_prompt_variance_is_told_with_it(given, most, stands):
     """Three seeds recover 0.50 to 0.52: that stands noise of 0.01 and not of 1; prompts are named where it does not."""
-    made = experiment.load("saturation-every", FOLDER)
     values = {"softmax": (0.50, 0.51, 0.52)}
-    monkeypatch.setattr(Saturation, "seeds", lambda self, found: [0, 1, 2])
-    monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: values.get(of, (0, 0, 0))[_[2]])
-    monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
-    monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: most)
-    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
-    told = of_metric("recovered", made, found)
+    found = given("saturation-every", Saturation, lambda of, _, seed: values.get(of, (0, 0, 0))[seed], error=most)
+    told = of_metric("recovered", found)
     assert (told.agrees, told.these_prompts) == (True, not stands)
     assert ("these prompts" in told.words) is not stands
     alone = 0.0573 / 2  # Student's half width of the seeds at 99 %
@@ -592,33 +598,24 @@ def test_a_verdict_within_prompt_variance_is_told_with_it(tmp_path, monkeypatch,
     assert told.high - told.effect == pytest.approx(half, rel=1e-2)
 
 
-def test_trials_alike_in_every_seed_are_known_to_one(tmp_path, monkeypatch):
+def test_trials_alike_in_every_seed_are_known_to_one(given):
     """All of 400 are found, by both normalizers, in three seeds: that is no proof of no difference at all."""
-    made = experiment.load("ssmax-figure8", FOLDER)
-    monkeypatch.setattr(NeedleScores, "seeds", lambda self, found: [0, 1, 2])
-    monkeypatch.setattr(NeedleScores, "value", lambda self, found, of, cells, metric, seed: 1.0)
-    monkeypatch.setattr(NeedleScores, "on_resamples", lambda self, found, of, cells, metric, seed: None)
-    found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
-    told = of_metric("found", made, found)
+    told = of_metric("found", given("ssmax-figure8", NeedleScores, lambda *_: 1.0))
     assert told.seeds_error == pytest.approx(4 / 400 / math.sqrt(3))
 
 
-def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
+def test_seeds_that_led_to_a_claim_do_not_judge_it(given, tmp_path):
     """At their own preset: seeds 0 and 2 say much, the others nothing, and all together they would support it."""
     text = (FOLDER / "ssa-figure2.toml").read_text()
     assert "suggested_by = { lite2 = [0, 1, 2, 3, 4] }" in text
     (tmp_path / "led.toml").write_text(text.replace("lite2 = [0, 1, 2, 3, 4]", "nano = [0, 2, 9]"))
-    made = experiment.load("led", tmp_path)
     drawn = {0: 0.9, 1: 0.41, 2: 0.9, 3: 0.42, 4: 0.415}
 
     def judged(*seeds, preset="nano"):
-        monkeypatch.setattr(Saturation, "seeds", lambda self, found: list(seeds))
-        found = judge.findings(AnalysisSides(made, Store(tmp_path), preset, measured=object()))
-        return next(each for claim, each in zip(made.claims, found, strict=True) if claim.suggested_by)
+        value = lambda of, metric, seed: drawn[seed] if of == "softmax" else 0.4  # noqa: E731
+        found = given("led", Saturation, value, seeds, preset, tmp_path, error=math.nan)
+        return next(each for claim, each in found if claim.suggested_by)
 
-    monkeypatch.setattr(Saturation, "value", lambda self, found, of, *_: drawn[_[2]] if of == "softmax" else 0.4)
-    monkeypatch.setattr(Saturation, "on_resamples", lambda self, *_: None)
-    monkeypatch.setattr(Saturation, "prompts_error", lambda self, *_: math.nan)
     told = judged(0, 1, 2, 3, 4)
     assert (told.size, told.seeds, told.left_out) == (EffectSize.WITHIN, (1, 3, 4), (0, 2))
     assert "seeds 0, 2 predate the claim; excluded" in told.words
@@ -628,40 +625,32 @@ def test_seeds_that_led_to_a_claim_do_not_judge_it(monkeypatch, tmp_path):
     assert (elsewhere.seeds, elsewhere.left_out) == ((0, 1, 2, 3, 4), ())
 
 
-def test_seeds_without_the_event_are_passed_over_if_few(monkeypatch, tmp_path):
+def test_seeds_without_the_event_are_passed_over_if_few(given):
     """Seed 1 has nothing to heal: the first look is that of seeds 0, 2 and 3."""
-    made = experiment.load("saturation-every", FOLDER)
     healed = {0: 0.50, 2: 0.51, 3: 0.52}
 
-    def value(self, found, of, cells, metric, seed):
+    def value(of, metric, seed):
         if metric != "recovered":
             raise KeyError("elsewhere")
         if seed not in healed:
             raise Undefined("it changed no answer")
         return healed[seed] if of == "softmax" else 0.0
 
-    for name in ("on_resamples", "prompts_error"):
-        told = None if name == "on_resamples" else math.nan
-        monkeypatch.setattr(Saturation, name, lambda self, found, of, cells, metric, seed, told=told: told)
+    def judged(*seeds):
+        return of_metric("recovered", given("saturation-every", Saturation, value, seeds, error=math.nan))
 
-    def judged(seeds):
-        monkeypatch.setattr(Saturation, "seeds", lambda self, found: seeds)
-        found = judge.findings(AnalysisSides(made, Store(tmp_path), "nano", measured=object()))
-        return of_metric("recovered", made, found)
-
-    monkeypatch.setattr(Saturation, "value", value)
-    first = judged([0, 1, 2, 3])
+    first = judged(0, 1, 2, 3)
     assert (first.agrees, first.seeds, first.skipped) == (True, (0, 2, 3), (1,))
     unknown = "not known whether 'softmax' learned the task: not tested"
     assert first.words.endswith(f"seeds 0, 2, 3, these prompts; {unknown}; nothing to judge in seed 1")
-    more = judged([0, 1, 2, 3, 4])
+    more = judged(0, 1, 2, 3, 4)
     assert (more.agrees, more.seeds, more.skipped) == (True, (0, 2, 3), (1, 4))
-    few = judged([0, 1, 4, 5])
+    few = judged(0, 1, 4, 5)
     assert (few.state, few.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
     healed[5] = healed.pop(3)
-    half = judged([0, 1, 2, 3, 4, 5])  # three tell nothing, three tell something
+    half = judged(0, 1, 2, 3, 4, 5)  # three tell nothing, three tell something
     assert (half.state, half.words) == (State.NOTHING_TO_JUDGE, "it changed no answer")
-    most = judged([0, 1, 2, 4, 5])
+    most = judged(0, 1, 2, 4, 5)
     assert (most.agrees, most.seeds, most.skipped) == (True, (0, 2, 5), (1, 4))
 
 

@@ -60,16 +60,8 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     monkeypatch.setattr(
         judge, "judged", lambda sides, *given: judged.append(sides.experiment.name) or whole(sides, *given)
     )
-    words = (
-        "claims",
-        "--long",
-        "--preset",
-        "lite2",
-        "--experiments",
-        str(EXPERIMENTS),
-        "--results",
-        str(tmp_path / "none"),
-    )
+    words = ["claims", "--long", "--preset", "lite2", "--experiments", str(EXPERIMENTS)]
+    words += ["--results", str(tmp_path / "none")]
     out, _ = run.ok(*words)
     recorded = ledger.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
     wanted = [row for (_, preset), rows in recorded.items()
@@ -106,21 +98,15 @@ def test_a_record_of_nothing_is_refused_and_a_broken_one_named(tmp_path):
 
 @pytest.mark.slow
 def test_the_cells_that_claims_read_are_those_that_they_name(repository):
-    """Of ssa-table1 at nano: sigma_f 4 to 10 and training conditions of softmax, at the one published length."""
+    """Of Table 1 at nano: sigma_f 4 to 10 and training conditions, at the one published length; own rates are tuned."""
     found = claimed(EXPERIMENTS, ["nano"], repository)
-    made = experiments.load("ssa-table1", EXPERIMENTS)
-    cells = found[(made.spec(made.variant("ssa"), "nano").hash, "")]
-    assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
-    assert {(cell["sigma_x"], cell["length"]) for cell in cells} == {(1, 40)}
-
-
-@pytest.mark.slow
-def test_cells_at_own_rates_are_those_of_tuned_runs(repository):
-    made = experiments.load("table1-own-rates", EXPERIMENTS)
-    (tuned,) = rates.own([made.spec(made.variant("ssa"), "nano")], repository)
+    made = [experiments.load(name, EXPERIMENTS) for name in ("ssa-table1", "table1-own-rates")]
+    shared, plain = (each.spec(each.variant("ssa"), "nano") for each in made)
+    (tuned,) = rates.own([plain], repository)
     assert tuned.train.rate == 0.01
-    cells = claimed(EXPERIMENTS, ["nano"], repository)[(tuned.hash, "")]
-    assert {cell["sigma_f"] for cell in cells} == {1, 4, 5, 6, 7, 8, 9, 10}
+    for spec in (shared, tuned):
+        assert {cell["sigma_f"] for cell in found[spec.hash, ""]} == {1, 4, 5, 6, 7, 8, 9, 10}
+    assert {(cell["sigma_x"], cell["length"]) for cell in found[shared.hash, ""]} == {(1, 40)}
 
 
 def test_the_record_as_a_whole_is_read_where_nothing_has_changed(repository, tmp_path):

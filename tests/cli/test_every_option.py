@@ -28,7 +28,7 @@ from icl_lab.figures import rules
 from icl_lab.model import positions
 from icl_lab.runs import environment, estimate
 from icl_lab.runs.spec import resolve
-from icl_lab.testing import verdicts
+from icl_lab.testing import facts, verdicts
 from icl_lab.training import loop
 
 CODES = {0, 1, 2, 75, 130}
@@ -158,6 +158,8 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "table", lambda *_: [])
     monkeypatch.setattr(rules, "costs", lambda *_: Figure())
     monkeypatch.setattr(verdicts, "verdicts", lambda part: iter(()))
+    monkeypatch.setattr(facts, "broken_promise", lambda choice: "")
+    monkeypatch.setattr(facts, "nearest", lambda choice: ("softmax", 0.0))
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(subprocess, "run", never)
     monkeypatch.setattr(subprocess, "Popen", never)

@@ -59,8 +59,8 @@ def test_csv_and_parquet_hold_numbers(run, study, tmp_path):
     assert list(frame["sigma_f 1"]) == [0.0055, 2.1]
     assert list(frame["sigma_f 2"]) == [0.18, -8.5]
     target = tmp_path / "made" / "table.parquet"
-    code, out, err = run("export", str(study), "--to", "parquet", "--out", str(target))
-    assert (code, out) == (0, f"wrote {target}\n"), err
+    out, err = run.ok("export", str(study), "--to", "parquet", "--out", str(target))
+    assert out == f"wrote {target}\n"
     back = pd.read_parquet(target)
     assert back["sigma_f 1"].dtype == float
     assert back["sigma_f 1"].equals(frame["sigma_f 1"])
@@ -72,10 +72,10 @@ def test_markdown_comes_back_as_it_was(run, study):
 
 
 def test_one_of_several(run, study):
-    code, out, _ = run("export", str(study), "--number", "2", "--to", "csv")
-    assert (code, out) == (0, "rule,seed\na_b,0\n")
-    code, out, _ = run("export", str(study), "--table", "comparison", "--to", "markdown")
-    assert (code, out.splitlines()[2:]) == (0, ["| ssa | 0.25 |", "| lssa |  |"])
+    out, _ = run.ok("export", str(study), "--number", "2", "--to", "csv")
+    assert out == "rule,seed\na_b,0\n"
+    out, _ = run.ok("export", str(study), "--table", "comparison", "--to", "markdown")
+    assert out.splitlines()[2:] == ["| ssa | 0.25 |", "| lssa |  |"]
     assert run("export", str(study / "comparison.csv"), "--to", "csv")[1] == "attn,effect\nssa,0.25\nlssa,\n"
 
 
@@ -93,44 +93,27 @@ def test_what_is_not_there(run, study, words, said):
     assert said in err
 
 
-def test_an_edited_table_is_refused(run, study):
+def test_a_damaged_or_missing_table_is_refused(run, study, tmp_path):
     files = {path.name: sha256(path.read_bytes()) for path in study.iterdir()}
     (study / "study.json").write_bytes(StudyRecord("compare", {}, [], files=files).json())
-    assert run("export", str(study))[0] == 0
-    for name in ("table.md", "comparison.csv"):
-        whole = (study / name).read_text()
-        (study / name).write_text(whole.replace("25" if "." in name[-4:] and name.endswith("csv") else "0.18", "0.19"))
-        code, out, err = run("export", str(study), "--table", name.partition(".")[0])
-        assert (code, out) == (1, "")
-        assert f"{study / name} is damaged or edited" in err
-        (study / name).write_text(whole)
-
-
-def test_a_missing_table_is_refused(run, study):
-    files = {path.name: sha256(path.read_bytes()) for path in study.iterdir()}
-    (study / "study.json").write_bytes(StudyRecord("compare", {}, [], files=files).json())
-    (study / "table.md").unlink()
-    code, out, err = run("export", str(study))
-    assert (code, out) == (1, "")
-    assert f"{study / 'table.md'} is missing" in err
-    assert run("export", str(study), "--table", "comparison")[0] == 0
-
-
-def test_an_edited_grid_of_a_run_is_refused(run, tmp_path):
-    grid = tmp_path / "seed-0" / "grid.csv"
-    grid.parent.mkdir()
+    (grid := tmp_path / "seed-0" / "grid.csv").parent.mkdir()
     grid.write_text("attn,value\nssa,0.25\n")
     manifest.note(grid.parent, {"grid.csv": grid.read_bytes()}, over=())
-    assert run("export", str(grid.parent))[0] == 0
-    grid.write_text("attn,value\nssa,0.26\n")
-    code, out, err = run("export", str(grid.parent))
-    assert (code, out) == (1, "")
-    assert f"{grid} is damaged or edited" in err
+    for path, words in ((study / "table.md", []), (study / "comparison.csv", ["--table", "comparison"]), (grid, [])):
+        whole = path.read_text()
+        run.ok("export", str(path.parent), *words)
+        path.write_text(whole.replace("0.25", "0.26").replace("0.18", "0.19"))
+        out, err = run.failed("export", str(path.parent), *words)
+        assert (out, f"{path} is damaged or edited" in err) == ("", True)
+        path.write_text(whole)
+    (study / "table.md").unlink()
+    assert f"{study / 'table.md'} is missing" in run.failed("export", str(study))[1]
+    run.ok("export", str(study), "--table", "comparison")
 
 
 def test_a_folder_without_tables(run, tmp_path):
-    code, _, err = run("export", str(tmp_path))
-    assert (code, err) == (2, f"icl-lab: {tmp_path} holds no table: neither table.md nor a CSV file.\n")
+    _, err = run.refused("export", str(tmp_path))
+    assert err == f"icl-lab: {tmp_path} holds no table: neither table.md nor a CSV file.\n"
 
 
 def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
@@ -138,11 +121,10 @@ def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
     place = tmp_path / "study"
     place.mkdir()
     (place / "table.md").write_text("|  |  | v |\n| --- | --- | --- |\n| nan | 1 | 1.2.3 |\n| 0.5 | inf | 1.2.4 |\n")
-    code, out, err = run("export", str(place), "--to", "csv")
-    assert (code, out) == (0, ",,v\n,1.0,1.2.3\n0.5,inf,1.2.4\n"), err
+    out, err = run.ok("export", str(place), "--to", "csv")
+    assert out == ",,v\n,1.0,1.2.3\n0.5,inf,1.2.4\n"
     for kind in ("latex", "markdown"):
-        code, out, err = run("export", str(place), "--to", kind)
-        assert (code, "1.2.3" in out) == (0, True), err
+        assert "1.2.3" in run.ok("export", str(place), "--to", kind)[0]
     assert "{SSl}" in run("export", str(place))[1]
     _, err = run.ok("export", str(place), "--to", "parquet", "--out", str(tmp_path / "t.parquet"))
     back = pd.read_parquet(tmp_path / "t.parquet")
@@ -232,5 +214,4 @@ def test_columns_and_rows_are_chosen_in_the_order_named(run, study):
     assert out.startswith("% Summary: mean log error\n")
     for words, why in ((["--columns", "sigma_f 9"], "No column of the table is called 'sigma_f 9'"),
                        (["--rows", "zer"], "No row of the table is called 'zer'. Did you mean 'zero'?")):  # fmt: skip
-        code, _, err = run("export", str(study), *words)
-        assert (code, why in err) == (2, True), err
+        assert why in run.refused("export", str(study), *words)[1]

@@ -175,17 +175,15 @@ def test_what_is_large_can_be_asked_for_all_the_same(run, monkeypatch):
     words = [*SWEEP, "--set", "train.batch=100000", "--dry-run"]
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
-    code, _, err = run(*words)
-    assert (code, "--allow-large" in err) == (2, True)
-    code, out, _ = run(*words, "--allow-large")
-    assert (code, out.count("to do")) == (0, 1)
+    assert "--allow-large" in run.refused(*words)[1]
+    out, _ = run.ok(*words, "--allow-large")
+    assert out.count("to do") == 1
 
 
 def test_a_run_that_is_there_is_not_too_large_to_be_read(run, monkeypatch):
     monkeypatch.setattr(store.Run, "trained", True)
     monkeypatch.setattr(store.Run, "finished", True)
-    code, _, err = run(*SWEEP, "--set", "train.batch=1000000", "--dry-run")
-    assert (code, "would need" in err) == (0, False)
+    assert "would need" not in run.ok(*SWEEP, "--set", "train.batch=1000000", "--dry-run")[1]
 
 
 def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
@@ -195,8 +193,8 @@ def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
     monkeypatch.setattr(store.Run, "begin", gone)
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
-    code, _, err = run(*SWEEP)
-    assert (code, err.splitlines()[-1]) == (1, "icl-lab: results/runs: No such file or directory.")
+    _, err = run.failed(*SWEEP)
+    assert err.splitlines()[-1] == "icl-lab: results/runs: No such file or directory."
 
 
 @pytest.mark.slow

@@ -3,22 +3,13 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from icl_lab.cli.main import main
 from icl_lab.runs import study_folder
 
-quick = pytest.mark.usefixtures("quick_pictures")
-SMALL = ["--set", "train.steps=10", "--set", "train.batch=8", "--set", "model.width=16", "--set", "test.prompts=64"]
-SMALL += ["--set", "test.axes.length=5,12", "--set", "test.axes.sigma_f=1,2,4,10"]
-
-
-def compare(*more, attns=("softmax", "ssa")):
-    rules = [word for attn in attns for word in ("--attn", attn)]
-    return ["compare", "--task", "linear", *rules, "--preset", "smoke", *SMALL, *more]
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
 def numbers(page):
@@ -26,30 +17,12 @@ def numbers(page):
     return re.sub(r'<section id="origin">.*', "", page, flags=re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    """A results folder with one comparison, which tests copy."""
-    root = tmp_path_factory.mktemp("once") / "results"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["icl-lab", *compare("--seeds", "2"), "--results", str(root)])
-        main()
-    return root
-
-
-@pytest.fixture
-def made(once, tmp_path):
-    shutil.copytree(once, tmp_path / "results")
-    (page,) = (tmp_path / "results").glob("*/report.html")
-    return page.parent
-
-
 @pytest.mark.slow
 def test_a_page_is_built_again_as_it_was(run, made):
     before = {path.name: path.read_bytes() for path in made.iterdir()}
     (made / "report.html").write_text("stale")
     (made / "table.md").write_text("stale")
-    out, err = run.ok("report")
-    assert f"wrote {made}" in out
+    assert f"wrote {made}" in run.ok("report")[0]
     assert {path.name for path in made.iterdir()} == set(before)
     for name in ("table.md", "comparison.csv", "study.json"):
         assert (made / name).read_bytes() == before[name], name
@@ -60,12 +33,10 @@ def test_a_page_is_built_again_as_it_was(run, made):
 def test_a_folder_without_a_record_is_no_study(run, made):
     (made / "study.json").unlink()
     (made / "report.html").write_text("left alone")
-    _, err = run.refused("report", str(made))
-    assert "holds no study: it has no study.json" in err
+    assert "holds no study: it has no study.json" in run.refused("report", str(made))[1]
     assert (made / "report.html").read_text() == "left alone"
 
 
-@quick
 @pytest.mark.slow
 def test_a_page_can_be_written_elsewhere(run, made, tmp_path):
     (made / "report.html").write_text("left alone")
@@ -78,7 +49,6 @@ def everything(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@quick
 @pytest.mark.slow
 def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
     """In a checkout all goes to results/own: pages built again, and those named by their folders."""
@@ -94,8 +64,8 @@ def test_studies_of_the_repository_are_never_written_over(run, made, tmp_path):
     assert f"wrote {own}: " in out
     assert (own / "comparison.csv").read_bytes() == (made / "comparison.csv").read_bytes()
     (own / "report.html").write_text("stale")
-    code, out, err = run("report")
-    assert (code, out.count("wrote")) == (0, 1), err
+    out, err = run.ok("report")
+    assert out.count("wrote") == 1
     assert (own / "report.html").read_text() != "stale"
     assert {name: data for name, data in everything(results).items() if name.parts[0] != "own"} == before
 
@@ -119,7 +89,6 @@ def test_a_missing_run_is_named_and_nothing_is_written(run, made, tmp_path):
     assert (made / "report.html").read_text() == "left alone"
 
 
-@quick
 @pytest.mark.slow
 def test_one_broken_study_does_not_stop_the_others(run, made, tmp_path):
     broken = tmp_path / "results" / "another"
@@ -135,8 +104,7 @@ def test_one_broken_study_does_not_stop_the_others(run, made, tmp_path):
 
 
 def test_results_without_pages_are_said_to_have_none(run, tmp_path):
-    _, err = run.refused("report")
-    assert "holds no comparison" in err
+    assert "holds no comparison" in run.refused("report")[1]
 
 
 def test_a_league_is_no_comparison_though_it_has_a_baseline(run, tmp_path):
@@ -144,13 +112,11 @@ def test_a_league_is_no_comparison_though_it_has_a_baseline(run, tmp_path):
     member = study_folder.Member("linear, softmax", "linear", "softmax", "nano", "00000000", 0)
     made = study_folder.StudyRecord("league", {"baseline": "softmax", "missing": []}, [member], "icl-lab league")
     study_folder.publish(made, folder, {"league.csv": "1\n"}, {})
-    code, _, err = run("report")
-    assert (code, "holds no comparison" in err) == (2, True)
-    code, _, err = run("report", str(folder))
-    assert (code, err.splitlines()) == (
-        2,
-        [f"icl-lab: {folder} holds a study of the kind league; repeat its command: icl-lab league"],
-    )
+    assert "holds no comparison" in run.refused("report")[1]
+    _, err = run.refused("report", str(folder))
+    assert err.splitlines() == [
+        f"icl-lab: {folder} holds a study of the kind league; repeat its command: icl-lab league"
+    ]
 
 
 QUICK = '["train.steps=8", "train.batch=8", "model.width=16"]'  # its settings
@@ -184,7 +150,6 @@ TWO = ANALYSED + '\n[[variants]]\nname = "ssa"\nattn = "ssa"\n\n[[claims]]'
 TWO += ANALYSED.partition("[[claims]]")[2].replace("A deviant", "With SSA it").replace('"softmax"', '"ssa"')
 
 
-@quick
 @pytest.mark.slow
 def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     """Without its runs: they are not asked. Numbers and record stay; a changed file or number is refused."""
@@ -203,8 +168,7 @@ def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     for name in ("deviant.png", "report.html"):
         (place / name).unlink()
     words = ("report", str(place), "--experiments", str(files))
-    out, err = run.ok(*words)
-    assert f"wrote {place}" in out
+    assert f"wrote {place}" in run.ok(*words)[0]
     after = {path.name: path.read_bytes() for path in place.iterdir()}
     assert set(after) == set(before)
     assert after["deviant.csv"] == before["deviant.csv"]
@@ -214,8 +178,7 @@ def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     assert run("report", str(place), "--experiments", str(files), "--out", str(tmp_path / "x"))[0] == 0
 
     (files / "tiny.toml").write_text(text.replace("A deviant raises", "It raises"))
-    _, err = run.refused(*words)
-    assert "cannot be drawn from what it holds; repeat its command: icl-lab experiment tiny" in err
+    assert "cannot be drawn from what it holds; repeat its command: icl-lab experiment tiny" in run.refused(*words)[1]
     (files / "tiny.toml").write_text(text)
     (place / "deviant.csv").write_bytes(after["deviant.csv"].replace(b"softmax", b"SOFTMAX", 1))
     _, err = run.failed(*words)
@@ -223,7 +186,6 @@ def test_an_analysis_is_drawn_again_from_its_numbers(run, tmp_path):
     assert "Traceback" not in err
 
 
-@quick
 @pytest.mark.exhaustive
 def test_an_experiment_can_begin_with_some_variants(run, tmp_path):
     files = tmp_path / "experiments"

@@ -1,6 +1,5 @@
 """Commands that name things: answered from sources and files, without an import of torch."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,14 +46,13 @@ def test_sources_name_the_presets():
     assert catalogue.names("presets") == list(PRESETS)
 
 
-def test_parts_from_outside_are_listed_too(tmp_path):
+@pytest.mark.usefixtures("own_parts")
+def test_parts_from_outside_are_listed_too(run, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from icl_lab import normalizers\nfrom icl_lab.normalizers.softmax import Softmax\n"
         '@normalizers.registry.add("mine")\nclass Mine(Softmax):\n    """My own.\n\n    Paper: none\n    """\n'
     )
-    words = [sys.executable, "-m", "icl_lab", "--import", str(tmp_path / "mine.py"), "list"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
-    assert ", mine, " in done.stdout
+    assert ", mine, " in run.ok("--import", str(tmp_path / "mine.py"), "list")[0]
 
 
 def test_experiments_are_listed_by_a_line_each(run):
@@ -81,12 +79,12 @@ def test_one_experiment_is_listed_with_its_cost(run):
     ],
 )
 def test_what_cannot_be_listed_is_refused(run, words, said):
-    _, err = run.refused(*words)
-    assert said in err
+    assert said in run.refused(*words)[1]
 
 
 @pytest.mark.parametrize("text", ['title = "', "title = 3\n", 'paper = "x"\n'])
 def test_a_damaged_experiment_is_named(run, tmp_path, text):
     (tmp_path / "broken.toml").write_text(text)
-    code, _, err = run("list", "experiments", "--experiments", str(tmp_path))
-    assert (code, str(tmp_path / "broken.toml") in err, err.count("\n")) == (2, True, 1)
+    _, err = run.refused("list", "experiments", "--experiments", str(tmp_path))
+    assert str(tmp_path / "broken.toml") in err
+    assert err.count("\n") == 1

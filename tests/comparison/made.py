@@ -11,20 +11,21 @@ SPEC = resolve("linear", "softmax", "lite", ["test.axes.sigma_f=1,2,4,6,10"])
 
 
 def grid(rule, error, seed):
-    """A grid of linear with error(sigma_f, seed) in every cell, beside a reference."""
+    """A grid of linear with error(sigma_f, seed) in every cell, beside two references."""
     rows = [
         {"attn": name, "sigma_x": 1.0, "sigma_f": s, "length": 40.0, "value": value}
         for s in SIGMAS
-        for name, value in ((rule, error(s, seed)), ("reference:zero", 2.0 * s * s))
+        for name, value in ((rule, error(s, seed)), ("reference:zero", 2.0 * s * s), ("reference:3-nn", 0.2 * s * s))
     ]
     who = {"task": "linear", "preset": "lite", "spec": "0", "seed": seed, "metric": "mse-code", "count": 64}
     return Grid.of(rows, ["sigma_x", "sigma_f", "length"], **who)
 
 
-def study(errors, seeds=3, baseline="softmax"):
-    """A study of normalizers by their error(sigma_f, seed)."""
+def study(errors, seeds=3, baseline="softmax", kept=None):
+    """A study of normalizers by their error(sigma_f, seed); ``kept`` holds errors of single prompts."""
     grids = {rule: [grid(rule, error, seed) for seed in range(seeds)] for rule, error in errors.items()}
-    return PairedGrids(tasks.build("linear"), grids, baseline, {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0})
+    training = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
+    return PairedGrids(tasks.build("linear"), grids, baseline, training, kept or {})
 
 
 def times(factor, noise=0.0):

@@ -37,23 +37,9 @@ def report(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(new_tab, report):
-    """Opens the report at a width and in a colour scheme; returns the tab, what it asked for and its complaints."""
-    tabs = []
-
-    def call(width, scheme):
-        tab = new_tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        tabs.append(tab)
-        asked, complaints = [], []
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        tab.goto(report.as_uri(), wait_until="load")
-        return tab, asked, complaints
-
-    yield call
-    for tab in tabs:
-        tab.close()
+def opened(watched, report):
+    """Opens the report."""
+    return lambda width, scheme: watched(report.as_uri(), width, scheme)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])

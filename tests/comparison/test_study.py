@@ -19,40 +19,7 @@ from icl_lab.comparison.study import PairedGrids, compare, tidy
 from icl_lab.runs.measure import Errors, draw
 from icl_lab.runs.spec import resolve
 from icl_lab.tasks.base import Summary
-
-SIGMAS = [1.0, 2.0, 4.0, 6.0, 10.0]
-
-
-def grid(attn, seed, error):
-    """A grid of linear in which every cell is error(sigma_f), with two references."""
-    rows = [
-        {
-            "attn": name,
-            "sigma_x": 1.0,
-            "sigma_f": s,
-            "length": 40.0,
-            "metric": "mse-code",
-            "value": value(s),
-            "stderr": 0.1,
-        }
-        for s in SIGMAS
-        for name, value in (
-            (attn, error),
-            ("reference:zero", lambda s: 2 * s * s),
-            ("reference:3-nn", lambda s: 0.2 * s * s),
-        )
-    ]
-    who = {"task": "linear", "preset": "lite", "spec": "0", "seed": seed}
-    return Grid.of(({**row, "count": 64} for row in rows), ["sigma_x", "sigma_f", "length"], **who)
-
-
-def study(errors, seeds=3, baseline="softmax", kept=None):
-    training = {"sigma_x": 1.0, "sigma_f": 1.0, "length": 40.0}
-    grids = {
-        rule: [grid(rule, seed, lambda s, e=error, k=seed: e(s, k)) for seed in range(seeds)]
-        for rule, error in errors.items()
-    }
-    return PairedGrids(tasks.build("linear"), grids, baseline, training, kept or {})
+from tests.comparison.made import SIGMAS, study
 
 
 def noise(error, seeds, spread, shared=None, prompts=64):
@@ -154,11 +121,6 @@ def test_linears_summary_is_the_mean_log_error_2_to_10():
     rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}))
     summary = next(row for row in rows if row["metric"] == "summary")
     assert summary["effect"] == pytest.approx(math.log(2))
-
-
-def test_one_seed_has_no_interval():
-    rows = compare(study({"softmax": square, "ssa": lambda s, k: 2 * square(s, k)}, seeds=1))
-    assert all(math.isnan(row["low"]) and math.isnan(row["p_t"]) for row in rows)
 
 
 def noisy(factor, noise):

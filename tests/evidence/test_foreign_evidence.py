@@ -107,90 +107,70 @@ def test_only_files_of_a_run_are_unpacked(received, run, tmp_path, name):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["../received", "/tmp", "a/b", "", ".hidden"])
-def test_a_part_is_one_plain_word(received, run, name):
-    (part,) = received.parts
-    archiving._write_index(received.root, [msgspec.structs.replace(part, name=name)])
-    for words in COMMANDS:
-        refused(run, words, "no part, run or file of an archive")
-
-
-@pytest.mark.parametrize("name", ["../x.parquet", "weights/../../x.safetensors", "/etc/passwd", "notes.txt"])
-def test_a_part_has_tables_and_weights(received, run, name):
-    (part,) = received.parts
-    seal_of = part.files["runs.parquet"]
-    archiving._write_index(received.root, [msgspec.structs.replace(part, files={**part.files, name: seal_of})])
-    for words in COMMANDS:
-        refused(run, words, "no part, run or file of an archive")
-
-
-@pytest.mark.parametrize("seeds", ["0-99999999999", "0-999999999", "x", "", "0--5"])
-def test_seeds_are_counted_before_they_are_named(received, run, seeds):
-    (part,) = received.parts
-    archiving._write_index(received.root, [msgspec.structs.replace(part, runs=dict.fromkeys(part.runs, seeds))])
-    for words in COMMANDS:
-        refused(run, words, "no part, run or file of an archive")
-
-
-def column_of_another_type(archive):
-    seal(archive, "cells", put(stored(archive, "cells"), "value", ["x"] * len(stored(archive, "cells")), pa.string()))
-
-
-def column_missing(archive):
-    seal(archive, "history", stored(archive, "history").drop_columns(["loss"]))
-
-
-def column_twice(archive):
-    table = stored(archive, "errors")
-    seal(archive, "errors", table.append_column("errors", table["errors"]))
-
-
-def further(table, name, kind=None):
-    """A column that could be one of a further axis, but for the table, its name, or its type."""
+def indexed(**said):
+    """The index says other things of its one part."""
 
     def spoil(archive):
-        old, column = stored(archive, table), pa.field(name, kind or pa.float64())
-        seal(archive, table, old.append_column(column, pa.array([0] * len(old), column.type)))
+        (part,) = archive.parts
+        told = {name: change(getattr(part, name)) for name, change in said.items()}
+        archiving._write_index(archive.root, [msgspec.structs.replace(part, **told)])
 
     return spoil
 
 
-def further_axis_first(archive):
-    table = stored(archive, "cells")
-    seal(archive, "cells", table.add_column(0, pa.field("contrast", pa.float64()), [[0.0] * len(table)]))
+INDEXES = {
+    **{
+        f"part {name!r}": indexed(name=lambda _, name=name: name)
+        for name in ("../received", "/tmp", "a/b", "", ".hidden")
+    },
+    **{
+        f"file {name}": indexed(files=lambda files, name=name: {**files, name: files["runs.parquet"]})
+        for name in ("../x.parquet", "weights/../../x.safetensors", "/etc/passwd", "notes.txt")
+    },
+    **{
+        f"seeds {seeds!r}": indexed(runs=lambda runs, seeds=seeds: dict.fromkeys(runs, seeds))
+        for seeds in ("0-99999999999", "0-999999999", "x", "", "0--5")
+    },
+}
 
 
-def further_axis_twice(archive):
-    table, column = stored(archive, "cells"), pa.field("contrast", pa.float64())
-    seal(
-        archive, "cells", table.append_column(column, [[0.0] * len(table)]).append_column(column, [[1.0] * len(table)])
-    )
+@pytest.mark.parametrize("spoil", INDEXES.values(), ids=INDEXES)
+def test_an_index_has_plain_parts_tables_and_few_seeds(received, run, spoil):
+    """A part is one plain word, its files are tables and weights, and seeds are counted before they are named."""
+    spoil(received)
+    for words in COMMANDS:
+        refused(run, words, "no part, run or file of an archive")
 
 
-def texts_of_no_dictionary(archive):
-    table = stored(archive, "cells")
-    seal(archive, "cells", put(table, "metric", table["metric"].to_pylist(), pa.string()))
+def changed(name, change):
+    """A table of the one part is what ``change`` makes of it."""
 
-
-def nulls(name, column):
     def spoil(archive):
-        table = stored(archive, name)
-        seal(archive, name, put(table, column, [None] * len(table)))
+        seal(archive, name, change(stored(archive, name)))
 
     return spoil
 
 
-def rows_missing(name):
-    def spoil(archive):
-        seal(archive, name, stored(archive, name).slice(0, 0))
-
-    return spoil
+def filled(name, column, value):
+    """A column of a table holds one value in all rows."""
+    return changed(name, lambda table: put(table, column, [value] * len(table)))
 
 
-def other_rows_than_the_index(archive):
-    (part,) = archive.parts
-    file = msgspec.structs.replace(part.files["cells.parquet"], rows=3)
-    archiving._write_index(archive.root, [msgspec.structs.replace(part, files={**part.files, "cells.parquet": file})])
+def further(name, axis, kind=None, at=None):
+    """A column that could be one of a further axis, but for the table, its name, its type, or its place."""
+
+    def change(table):
+        column = pa.field(axis, kind or pa.float64())
+        zeros = pa.array([0] * len(table), column.type)
+        return table.append_column(column, zeros) if at is None else table.add_column(at, column, zeros)
+
+    return changed(name, change)
+
+
+def twice(table):
+    column = pa.field("contrast", pa.float64())
+    zeros, ones = [0.0] * len(table), [1.0] * len(table)
+    return table.append_column(column, [zeros]).append_column(column, [ones])
 
 
 def no_parquet(archive):
@@ -198,54 +178,48 @@ def no_parquet(archive):
     path = archive.root / part.name / "cells.parquet"
     path.write_bytes(b"PAR1 and nothing of it PAR1")
     file = archiving.PartFile(hashlib.sha256(path.read_bytes()).hexdigest(), len(b""))
-    archiving._write_index(archive.root, [msgspec.structs.replace(part, files={**part.files, "cells.parquet": file})])
+    indexed(files=lambda files: {**files, "cells.parquet": file})(archive)
 
 
 def no_table(archive):
     (part,) = archive.parts
     (archive.root / part.name / "references.parquet").unlink()
-    files = {name: file for name, file in part.files.items() if name != "references.parquet"}
-    archiving._write_index(archive.root, [msgspec.structs.replace(part, files=files)])
+    indexed(files=lambda files: {name: file for name, file in files.items() if name != "references.parquet"})(archive)
 
 
 def layout(change):
-    def spoil(archive):
-        table = stored(archive, "runs")
+    def laid_out(table):
         text = change(json.loads(table["layout"][0].as_py()))
-        seal(archive, "runs", put(table, "layout", [text if isinstance(text, str) else json.dumps(text)]))
+        return put(table, "layout", [text if isinstance(text, str) else json.dumps(text)])
 
-    return spoil
-
-
-def files_of(text):
-    def spoil(archive):
-        seal(archive, "runs", put(stored(archive, "runs"), "files", [text]))
-
-    return spoil
+    return changed("runs", laid_out)
 
 
-def packed_tensors(archive):
+def packed_tensors(runs):
     """A file of errors that is kept as it is, and is no safetensors."""
-    runs = stored(archive, "runs")
     stamps = {"errors.safetensors": [3, "0" * 64]}
-    seal(archive, "runs", put(put(runs, "files", [json.dumps(stamps)]), "other", [[("errors.safetensors", b"abc")]]))
+    return put(put(runs, "files", [json.dumps(stamps)]), "other", [[("errors.safetensors", b"abc")]])
 
 
 CONTENTS = {
-    "another type": column_of_another_type,
-    "no loss": column_missing,
-    "errors twice": column_twice,
-    "plain texts": texts_of_no_dictionary,
+    "another type": changed("cells", lambda table: put(table, "value", ["x"] * len(table), pa.string())),
+    "another number": changed("cells", lambda table: put(table, "value", [1.0, *table["value"].to_pylist()[1:]])),
+    "no loss": changed("history", lambda table: table.drop_columns(["loss"])),
+    "errors twice": changed("errors", lambda table: table.append_column("errors", table["errors"])),
+    "plain texts": changed("cells", lambda table: put(table, "metric", table["metric"].to_pylist(), pa.string())),
     **{f"axis {name!r}": further("cells", name) for name in ("Contrast", "../x", "a\nb", "", "row", "part", "x" * 99)},
     **{f"axis of {name}": further(name, "contrast") for name in ("runs", "history", "bounds")},
     **{f"axis of {kind}": further("errors", "contrast", kind) for kind in (pa.float32(), pa.int64())},
-    "axis first": further_axis_first,
-    "axis twice": further_axis_twice,
-    **{f"nulls in {name}": nulls(*name.split()) for name in ("cells task", "cells count", "cells metric")},
-    **{f"nulls in {name}": nulls(*name.split()) for name in ("errors errors", "history learned", "references row")},
-    **{f"nulls in {name}": nulls(*name.split()) for name in ("runs spec_json", "runs layout")},
-    **{f"no rows of {name}": rows_missing(name) for name in ("cells", "history", "errors", "references", "runs")},
-    "other rows": other_rows_than_the_index,
+    "axis first": further("cells", "contrast", at=0),
+    "axis twice": changed("cells", twice),
+    **{f"nulls in {name}": filled(*name.split(), None) for name in ("cells task", "cells count", "cells metric")},
+    **{f"nulls in {name}": filled(*name.split(), None) for name in ("errors errors", "history learned")},
+    **{f"nulls in {name}": filled(*name.split(), None) for name in ("references row", "runs spec_json", "runs layout")},
+    **{f"no rows of {name}": changed(name, lambda table: table.slice(0, 0))
+       for name in ("cells", "history", "errors", "references", "runs")},
+    "other rows": indexed(
+        files=lambda files: {**files, "cells.parquet": msgspec.structs.replace(files["cells.parquet"], rows=3)}
+    ),
     "no Parquet": no_parquet,
     "no table": no_table,
     "layout of a number": layout(lambda kept: 3),
@@ -256,11 +230,11 @@ CONTENTS = {
     "layout far away": layout(lambda kept: {name: [10**30, *rest] for name, (_, *rest) in kept.items()}),
     "layout of other columns": layout(lambda kept: kept | {"history:": [0, 3, ["step", "loss", "a", "b"]]}),
     "layout of endless prompts": layout(lambda kept: kept | {"errors:": [0, 0, ["sigma_x"], 10**15]}),
-    "tensors": packed_tensors,
-    "files of brackets": files_of("[" * 200_000),
-    "files of a number": files_of("3"),
-    "files without sums": files_of('{"grid.csv": 3}'),
-    "no files": files_of(None),
+    "tensors": changed("runs", packed_tensors),
+    "files of brackets": filled("runs", "files", "[" * 200_000),
+    "files of a number": filled("runs", "files", "3"),
+    "files without sums": filled("runs", "files", '{"grid.csv": 3}'),
+    "no files": filled("runs", "files", None),
 }  # fmt: skip
 
 

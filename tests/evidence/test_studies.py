@@ -110,8 +110,8 @@ def test_a_picture_that_is_not_kept_is_not_looked_at(kept, mine, add):
 
 def test_studies_of_the_repository_and_of_elsewhere_are_refused(kept, mine, add, run, tmp_path):
     study_folder.publish(study(2), kept / "experiments" / "some-nano", FILES, {})
-    code, _, err = run("evidence", "add-studies", "--results", str(kept), results=None)
-    assert (code, "is where the repository keeps them" in err) == (2, True)
+    _, err = run.refused("evidence", "add-studies", "--results", str(kept), results=None)
+    assert "is where the repository keeps them" in err
     assert (kept / "experiments" / "some-nano" / "report.html").exists()
     code, _, err = add(str(kept / "experiments" / "some-nano"))
     assert (code, f"not inside {mine.parents[1]}" in err) == (2, True)

@@ -1,6 +1,5 @@
 """Where many runs stand: rows on a terminal, few lines in a log."""
 
-import io
 import re
 import sys
 from types import SimpleNamespace
@@ -11,13 +10,7 @@ from icl_lab.execute import board
 from icl_lab.execute.board import ROWS, Board
 from icl_lab.execute.progress import Job
 from icl_lab.runs.status import Status
-
-
-class Screen(io.StringIO):
-    """A terminal that keeps what it was sent."""
-
-    def isatty(self):
-        return True
+from tests.execute.conftest import Screen
 
 
 @pytest.fixture

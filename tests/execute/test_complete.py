@@ -148,8 +148,8 @@ def test_a_training_that_diverges_does_not_stop_those_after_it(run, tmp_path, mo
 
 def test_a_single_run_that_fails_says_why_in_its_last_line(run, monkeypatch):
     fails(monkeypatch, 0)
-    code, _, err = run("sweep", "--attn", "ssa", *RUN)
-    assert (code, err.splitlines()[-1]) == (1, "icl-lab: the loss is nan at step 3")
+    _, err = run.failed("sweep", "--attn", "ssa", *RUN)
+    assert err.splitlines()[-1] == "icl-lab: the loss is nan at step 3"
 
 
 @pytest.mark.slow
@@ -197,16 +197,7 @@ def test_what_shares_a_training_comes_after_all_that_do_not(tiny, lab):
     one, two = tiny(), tiny("linear", "softmax", "test.prompts=32")
     runs = [lab.store.run(spec, seed, rule) for spec in (one, two) for seed in (0, 1) for rule in ("", "ssa")]
     order = [(run.spec is two, run.seed, run.swap) for run in trainings_first(runs)]
-    assert order == [
-        (False, 0, ""),
-        (False, 1, ""),
-        (False, 0, "ssa"),
-        (False, 1, "ssa"),
-        (True, 0, ""),
-        (True, 1, ""),
-        (True, 0, "ssa"),
-        (True, 1, "ssa"),
-    ]
+    assert order == [(late, seed, swap) for late in (False, True) for swap in ("", "ssa") for seed in (0, 1)]
 
 
 def test_what_is_left_after_a_stop_is_announced(tiny, lab, second_each):
@@ -314,15 +305,6 @@ def test_a_forced_run_that_was_stopped_goes_on(tiny, lab):
     assert not any("goes on" in line for line in lab.said)
 
 
-@pytest.mark.slow
-def test_a_diverged_training_is_told_and_leaves_no_model(run, tmp_path):
-    wild = ["--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"]
-    wild += ["--set", "model.layers=8"]
-    out, err = run.failed("train", "--attn", "raw", *RUN, "--set", "train.steps=60", *wild)
-    assert "1 of 1 trainings diverged" in err
-    assert "trained:" not in out
-
-
 @pytest.mark.exhaustive
 def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
     out, err = run.ok("train", "--attn", "ssa", *RUN, "--seeds", "2", "--jobs", "2")
@@ -335,8 +317,8 @@ def test_trainings_at_once_are_each_shown_and_drawn(run, tmp_path):
 @pytest.mark.slow
 def test_a_training_is_forced_as_often_as_it_is_asked_for(run):
     for force in ([], ["--retrain"], ["--retrain"]):
-        code, out, _ = run("train", "--attn", "ssa", *RUN, *force)
-        assert (code, out.split()[0]) == (0, "trained:")
+        out, _ = run.ok("train", "--attn", "ssa", *RUN, *force)
+        assert out.split()[0] == "trained:"
     assert run("train", "--attn", "ssa", *RUN)[1].startswith("was trained already")
 
 
@@ -346,15 +328,6 @@ def test_three_seeds_end_in_one_table(run):
     assert out.count("sigma_x down, sigma_f across") == 1
     assert "ssa, mean ± standard deviation over 3 seeds" in out
     assert len(re.findall(r"^ssa, seed \d: [\d.]+ in training conditions; wrote: ", out, flags=re.MULTILINE)) == 3
-
-
-@pytest.mark.slow
-def test_what_learned_nothing_is_said(run):
-    _, err = run.ok("sweep", "--task", "needle", "--attn", "softmax", "--preset", "smoke", "--set", "train.steps=2")
-    assert re.search(r"softmax: not learned: er.*below 25%", err)
-    _, err = run.ok("compare", "--attn", "softmax", "--attn", "ssa", *RUN)
-    assert "softmax: not learned: " in err
-    assert "ssa: not learned: " in err
 
 
 @pytest.mark.slow
@@ -372,6 +345,12 @@ def test_runs_are_listed_by_what_they_are_and_where_they_stand(tiny, lab):
     assert "model.width=16 train.steps=60 train.batch=8 test.axes.length=5,12" in first
     assert "seed 4 at step 0 of 60" in second
     assert "model.width" not in second
+    damaged = lab.store.run(plain, 0)
+    (damaged.folder / "model.safetensors").unlink()
+    (damaged.folder / "env.json").write_text("{")
+    (line,) = (line for line in listing(lab.store, print) if plain.hash in line)
+    assert "seed 0 damaged (see icl-lab verify)" in line
+    assert "seeds 1, 2 finished" in line
 
 
 def test_a_run_of_a_preset_differs_in_nothing():
@@ -390,17 +369,6 @@ def test_an_ablation_with_several_jobs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.rglob("grid.csv"))) == 6
     assert "%|" not in done.stderr  # no bar where nobody looks
-
-
-@pytest.mark.slow
-def test_a_run_whose_env_json_is_damaged_is_listed_as_such(tiny, lab):
-    for seed in (0, 1):
-        sweep(tiny(), seed, lab)
-    run = lab.store.run(tiny(), 0)
-    (run.folder / "model.safetensors").unlink()
-    (run.folder / "env.json").write_text("{")
-    (line,) = listing(lab.store, print)
-    assert "seed 0 damaged (see icl-lab verify); seed 1 finished" in line
 
 
 @pytest.mark.slow

@@ -14,14 +14,9 @@ from icl_lab.comparison.statistics import paired
 from icl_lab.execute import grids
 from icl_lab.execute.plan import RunPlan
 from icl_lab.runs.spec import resolve
+from tests.execute.conftest import SET, SMALL
 
-SMALL = {"train.steps": 4, "test.axes.length": [5], "test.axes.sigma_x": [1], "test.axes.sigma_f": [1, 4]}
-SET = ["train.steps=4", "test.axes.length=5", "test.axes.sigma_x=1", "test.axes.sigma_f=1,4"]
-
-
-@pytest.fixture
-def where(tmp_path):
-    return icl.Where(results=tmp_path, progress=False, evidence=False, jobs=1)
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
 def plan(grid, **more):
@@ -109,7 +104,7 @@ def test_a_grid_of_trainings_is_ranked_by_their_last_losses():
     ({"train.rate": ["0.01", "0.02"]}, "1", True, True),
 ])  # fmt: skip
 def test_a_model_in_two_tests_has_no_best(where, grid, sigmas, marked, empty):
-    fixed = ["train.steps=4", "test.axes.sigma_x=1", f"test.axes.sigma_f={sigmas}"]
+    fixed = ["train.steps=4", "test.prompts=64", "test.axes.sigma_x=1", f"test.axes.sigma_f={sigmas}"]
     with where.session() as lab:
         text = grids.measure(RunPlan("linear", ["softmax"], "smoke", fixed, grid=grid), lab, where).text
     assert (" * |" in text, "* least of a normalizer" in text) == (marked, marked)

@@ -17,7 +17,6 @@ from icl_lab.execute import parallel
 from icl_lab.execute.parallel import RETRIES, Ending, Processes, WorkItem
 from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
-from icl_lab.runs.spec import resolve
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
 
@@ -328,22 +327,6 @@ def test_disturbed_runs_are_those_of_an_undisturbed_command(tmp_path, slow, undi
     both = [start(again, slow, **pipes) for _ in range(2)]
     assert [ended(each)[0] for each in both] == [0, 0]
     assert contents(tmp_path / "stopped") == whole
-
-
-@pytest.mark.exhaustive
-def test_a_run_that_fails_is_alone_with_it(tmp_path, tiny):
-    words = [*SWEEP, "--set", "train.steps=10", "--seeds", "3", "--results", str(tmp_path)]
-    code, err = ended(start([*words, "--dry-run"], os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    assert code == 0, err
-    settings = [word for word in [*SMALL, "train.steps=10"] if "=" in word]
-    folder = Store(tmp_path).run(resolve("linear", "softmax", "smoke", settings), 1).folder
-    folder.mkdir(parents=True)
-    (folder / "spec.json").write_text("{}")
-    code, err = ended(start(words, os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
-    assert code == 1, err
-    assert "failed: linear | softmax | smoke | seed 1" in err
-    assert "1 of 3 runs did not finish, see above" in err
-    assert [path.parent.name for path in sorted(tmp_path.rglob("grid.csv"))] == ["seed-0", "seed-2"]
 
 
 @pytest.mark.exhaustive

@@ -8,17 +8,7 @@ import pytest
 
 from icl_lab.execute import progress
 from icl_lab.execute.progress import Bar, say
-
-
-class Screen(io.StringIO):
-    """A terminal that keeps what it was sent."""
-
-    def isatty(self):
-        return True
-
-    @property
-    def drawn(self):
-        return self.getvalue().count("\r")
+from tests.execute.conftest import Screen
 
 
 @pytest.fixture

@@ -12,14 +12,9 @@ from icl_lab.comparison.rates import Curve
 from icl_lab.execute import rates
 from icl_lab.execute.plan import RunPlan
 from icl_lab.execute.rates import RatesPlan
+from tests.execute.conftest import SET, SMALL
 
-SMALL = {"train.steps": 4, "test.axes.length": [5], "test.axes.sigma_x": [1], "test.axes.sigma_f": [1, 4]}
-SET = ["train.steps=4", "test.axes.length=5", "test.axes.sigma_x=1", "test.axes.sigma_f=1,4"]
-
-
-@pytest.fixture
-def where(tmp_path):
-    return icl.Where(results=tmp_path, progress=False, evidence=False, jobs=1)
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
 def test_a_curve_is_stored_and_a_comparison_takes_its_best(where, tmp_path, monkeypatch):

@@ -196,12 +196,6 @@ def test_an_open_cluster_is_refused(monkeypatch):
         pool(Where(engine="ray"))
 
 
-@pytest.mark.parametrize("words", [{"address": "auto"}, {"gpus_per_run": 0.5}])
-def test_options_of_a_cluster_need_one(words):
-    with pytest.raises(BadValue, match="add --engine ray"):
-        Where(**words)
-
-
 def test_a_cluster_is_remote_and_runs_are_parallel():
     where = Where(engine="ray", jobs=2)
     assert (where.remote, where.parallel) == (True, True)

@@ -46,14 +46,6 @@ def test_the_reporter_is_told_of_runs_and_dry_runs(tmp_path):
     assert all(line.startswith("to do") for line in notes.lines)
 
 
-@pytest.mark.slow
-def test_a_study_is_not_written_in_a_dry_run(tmp_path):
-    where = icl.Where(results=tmp_path, progress=False, dry_run=True)
-    with pytest.raises(icl.LabError, match=r"compare-linear-smoke.* is not written: its runs are not all finished"):
-        icl.compare("linear", ["softmax", "ssa"], "smoke", where=where)
-    assert not list(tmp_path.rglob("*.csv"))
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -16,17 +16,9 @@ def folders(tmp_path_factory):
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    llama = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=288,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-        )
-    )
+    sizes = {"vocab_size": 288, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    llama = LlamaForCausalLM(LlamaConfig(**sizes, **heads))
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=288, n_embd=32, n_layer=2, n_head=4, n_positions=96))
     found = {}
     for name, model in (("llama", llama), ("gpt2", gpt2)):

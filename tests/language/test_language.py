@@ -204,5 +204,4 @@ def test_without_transformers_one_line_says_what_to_install(folders, run, monkey
 
 def test_the_folder_of_a_model_is_looked_for_before_a_package(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    code, _, err = run("lm", "nowhere", "--attn", "softmax")
-    assert (code, "There is no model 'nowhere' here" in err) == (2, True)
+    assert "There is no model 'nowhere' here" in run.refused("lm", "nowhere", "--attn", "softmax")[1]

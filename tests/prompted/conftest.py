@@ -26,12 +26,18 @@ def answered(requests, say):
 
 @pytest.fixture
 def prompted(run, tmp_path, quick_pictures):
-    """Runs ``icl-lab prompted`` with a small grid, and returns (code, stdout, stderr)."""
+    """Runs ``icl-lab prompted`` with a small grid, and returns (code, stdout, stderr); ``ok`` leaves out the code."""
 
     def call(*words, task="every", results=tmp_path / "results"):
         small = ["--task", task, "--model", "stub", "--preset", "smoke", "--prompts", "4", "--shots", "10"]
         return run("prompted", *small, *map(str, words), "--results", str(results))
 
+    def ok(*words, **how):
+        code, out, err = call(*words, **how)
+        assert code == 0, err
+        return out, err
+
+    call.ok = ok
     return call
 
 
@@ -40,8 +46,7 @@ def asked(prompted, tmp_path):
     """Write requests by ``icl-lab prompted --write`` and a file of answers, and return that file."""
 
     def call(*words, say=lambda body: completion("True"), **how):
-        code, _, complaint = prompted(*words, "--write", tmp_path / "requests.jsonl", **how)
-        assert code == 0, complaint
+        prompted.ok(*words, "--write", tmp_path / "requests.jsonl", **how)
         answers = tmp_path / "answers.jsonl"
         answers.write_text("\n".join(answered(tmp_path / "requests.jsonl", say)) + "\n")
         return answers

@@ -34,8 +34,7 @@ def true_to_all_but(number):
 
 
 def test_from_requests_to_a_grid(prompted, asked, folder):
-    code, said, complaint = prompted("--read", asked(say=true_to_all_but(1)))
-    assert code == 0, complaint
+    said, complaint = prompted.ok("--read", asked(say=true_to_all_but(1)))
     assert said.splitlines()[-2].startswith(f"wrote {folder()}: grid.csv, answers.csv, answers.jsonl")
     grid = Grid.read(folder() / "grid.csv")
     assert {NAME, "reference:always-true", "reference:exact-rule"} <= set(grid.values("attn"))
@@ -56,8 +55,7 @@ def test_from_requests_to_a_grid(prompted, asked, folder):
 def test_the_numbers_of_a_mean_by_hand(prompted, asked, folder):
     """Answer 1 to every question: the mean over prompts of (1 - y)^2, and its standard error."""
     answers = asked("--set", "test.axes.sigma_x=1", say=lambda body: completion("1"), task="linear")
-    code, _, complaint = prompted("--set", "test.axes.sigma_x=1", "--read", answers, "--digits", "2", task="linear")
-    assert code == 0, complaint
+    prompted.ok("--set", "test.axes.sigma_x=1", "--read", answers, "--digits", "2", task="linear")
     rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
     grid = Grid.read(folder() / "grid.csv").where(attn=NAME, metric="mse-code")
     for sigma in grid.values("sigma_f"):
@@ -71,25 +69,24 @@ def test_the_numbers_of_a_mean_by_hand(prompted, asked, folder):
 
 def test_the_study_is_the_same_in_any_order(prompted, asked, folder):
     answers = asked()
-    assert prompted("--read", answers)[0] == 0
+    prompted.ok("--read", answers)
     before = {path.name: path.read_bytes() for path in folder().iterdir() if path.suffix in (".csv", ".jsonl")}
     lines = answers.read_text().splitlines()
     random.Random(0).shuffle(lines)
     answers.write_text("\n".join(lines))
     for again in (answers, folder() / "answers.jsonl"):  # what a study keeps can be read again
-        assert prompted("--read", again)[0] == 0
+        prompted.ok("--read", again)
         assert {name: (folder() / name).read_bytes() for name in before} == before
 
 
 def test_other_answers_are_another_study(prompted, asked, tmp_path):
     for said in ("True", "False"):
-        assert prompted("--read", asked(say=lambda body, said=said: completion(said)))[0] == 0
+        prompted.ok("--read", asked(say=lambda body, said=said: completion(said)))
     made = [study_folder.read(path) for path in (tmp_path / "results").glob("prompted-*")]
     assert len(made) == 2
     assert len({each.options["answers"] for each in made}) == 2
     assert len({each.options["requests"] for each in made}) == 1
-    code, _, complaint = prompted("--name", "mine", "--read", asked())
-    assert code == 0, complaint
+    prompted.ok("--name", "mine", "--read", asked())
     code, _, complaint = prompted("--name", "mine", "--read", asked(say=lambda body: completion("False")))
     assert (code, "mine holds another study" in complaint) == (2, True)
 
@@ -109,14 +106,13 @@ def test_what_is_missing_is_said_and_written(prompted, asked, tmp_path):
     more = tmp_path / "more.jsonl"
     more.write_text("\n".join(answered(tmp_path / "rest.jsonl", lambda body: completion("True"))))
     assert prompted("--read", answers)[0] == 1
-    assert prompted("--read", answers, "--read", more)[0] == 0
+    prompted.ok("--read", answers, "--read", more)
 
 
 def test_what_never_comes_can_be_counted_as_wrong(prompted, asked, folder):
     answers = asked()
     answers.write_text(answers.read_text().splitlines()[0])
-    code, said, complaint = prompted("--read", answers, "--unanswered-wrong")
-    assert code == 0, complaint
+    said, complaint = prompted.ok("--read", answers, "--unanswered-wrong")
     assert "7 answers never came; they count as wrong" in said
     grid = Grid.read(folder() / "grid.csv")
     assert grid.at(attn=NAME, metric="balanced-unanswered", sigma=1) == 0.75
@@ -146,8 +142,7 @@ def test_answers_of_another_study_are_refused_in_a_line(prompted, asked, tmp_pat
 
 def test_text_of_an_answer_is_published_without_formulas(prompted, asked, folder):
     bad = "=cmd|' /C calc'!A1 \x1b[31m\x9b2J\u202e"
-    code, said, complaint = prompted("--read", asked(say=lambda body: completion(bad, finish=bad)))
-    assert code == 0, complaint
+    said, complaint = prompted.ok("--read", asked(say=lambda body: completion(bad, finish=bad)))
     written = b"".join(path.read_bytes() for path in folder().iterdir()) + (said + complaint).encode()
     for code_point in "\x1b\x9b\u202e":
         assert code_point.encode() not in written
@@ -157,8 +152,7 @@ def test_text_of_an_answer_is_published_without_formulas(prompted, asked, folder
 
 
 def test_numbers_stay_numbers_in_the_table_of_answers(prompted, asked, folder):
-    code, _, complaint = prompted("--read", asked(say=lambda body: completion("-0.3"), task="linear"), task="linear")
-    assert code == 0, complaint
+    prompted.ok("--read", asked(say=lambda body: completion("-0.3"), task="linear"), task="linear")
     rows = list(csv.DictReader((folder() / "answers.csv").read_text().splitlines()))
     assert {row["said"] for row in rows} == {"-0.3"}
 
@@ -203,8 +197,7 @@ def test_a_table_averages_over_facets_but_its_axis(prompted, asked, folder):
     rng = random.Random(0)
     words = ["--shots", "16,24", "--prompts", "16"]
     answers = asked(*words, say=lambda body: completion(rng.choice("abcdefgh")), task="needle")
-    code, told, complaint = prompted(*words, "--read", answers, task="needle")
-    assert code == 0, complaint
+    told, complaint = prompted.ok(*words, "--read", answers, task="needle")
     cells = Grid.read(folder() / "grid.csv").where(attn=NAME, metric="exact", length=16).frame
     assert len(cells) > 1
     assert cells["stderr"].sum() > 0

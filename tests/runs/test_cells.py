@@ -94,8 +94,8 @@ def test_a_damaged_run_is_said_and_left_out(two, lab):
 @pytest.mark.slow
 def test_the_command_writes_what_python_returns(two, lab, run, tmp_path):
     words = ("--all", "--results", str(lab.store.root), "--no-evidence")
-    code, out, err = run("export", *words, "--out", str(tmp_path / "all.parquet"))
-    assert (code, err) == (0, "")
+    out, err = run.ok("export", *words, "--out", str(tmp_path / "all.parquet"))
+    assert not err
     written = pd.read_parquet(tmp_path / "all.parquet")
     here = icl.cells(where=icl.Where(results=lab.store.root, evidence=False, progress=False))
     pd.testing.assert_frame_equal(written, here, check_dtype=False)

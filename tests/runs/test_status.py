@@ -77,15 +77,6 @@ def test_the_word_goes_however_the_work_ends(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_leftovers_of_a_kill_go_when_the_run_goes_on(tiny, lab):
-    run = lab.store.run(tiny(), 0)
-    run.begin()
-    (run.folder / status.NAME).write_text("{}")
-    (run.folder / f".{status.NAME}-x1").write_text("half")
-    with run.locked(lab.say):
-        assert [path.name for path in run.folder.iterdir() if "at-work" in path.name] == []
-
-
 def test_a_word_of_another_version_is_none(tmp_path):
     assert read_status(tmp_path) is None
     (tmp_path / status.NAME).write_text('{"stage": "dance"}')

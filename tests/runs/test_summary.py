@@ -20,19 +20,12 @@ TASK = tasks.build("linear")
 def grid(seed, ours, zero=2.0):
     """A grid of two cells over sigma_f: training conditions, and one where every error is ten times as large."""
     rows = [
-        {
-            "attn": name,
-            "sigma_x": 1.0,
-            "sigma_f": sigma,
-            "length": 40.0,
-            "metric": TASK.headline,
-            "value": value * scale,
-        }
+        {"attn": name, "sigma_x": 1.0, "sigma_f": sigma, "length": 40.0, "value": value * scale}
         for name, value in (("ssa", ours), ("reference:zero", zero), ("reference:least-squares", 0.0))
         for sigma, scale in ((1.0, 1), (2.0, 10))
     ]
     who = {"task": "linear", "preset": "smoke", "spec": SPEC.hash, "seed": seed, "stderr": 0.0, "count": 64}
-    return Grid.of(rows, ["sigma_x", "sigma_f", "length"], **who)
+    return Grid.of(rows, ["sigma_x", "sigma_f", "length"], metric=TASK.headline, **who)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from icl_lab.extras.site.place import write
 from icl_lab.runs.spec import resolve
 from tests.site import made
 
+pytestmark = pytest.mark.slow
 FAULTS = Path(__file__).with_name("faults.js").read_text()
 HOSTILE = "<script>alert(1)<\\script>\"><img src=x onerror=alert(1)>' {{ 7*7 }}"
 
@@ -45,24 +46,11 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(new_tab, place):
-    """Opens a page of the site; returns the tab, what it asked for and its complaints."""
-    tabs = []
-
-    def call(page="index.html", width=1280, scheme="light", at=None):
-        tab = new_tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        tabs.append(tab)
-        asked, complaints = [], []
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        tab.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        tab.goto(at or f"{place.as_uri()}/{page}", wait_until="load")
-        return tab, asked, complaints
-
-    yield call
-    for tab in tabs:
-        tab.close()
+def opened(watched, place):
+    """Opens a page of the site."""
+    return lambda page="index.html", width=1280, scheme="light", at=None: watched(
+        at or f"{place.as_uri()}/{page}", width, scheme
+    )
 
 
 def page_of(place, start, folder="runs"):
@@ -88,7 +76,6 @@ PAGES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.exhaustive), (420, "dark")]
 )
@@ -108,7 +95,6 @@ def test_pages_open_from_disk_without_requests_or_complaints(opened, place, widt
         tab.close()
 
 
-@pytest.mark.slow
 def test_pages_print_without_controls_and_with_whole_tables(opened, place):
     """At the width of A4 within the margins of a browser."""
     for page in PAGES:
@@ -127,7 +113,6 @@ def test_pages_print_without_controls_and_with_whole_tables(opened, place):
     assert tab.locator(".cards tbody tr:visible").count() == 2  # those beyond a few, too
 
 
-@pytest.mark.slow
 def test_the_table_of_cards_sorts_by_effect(opened):
     tab, _, _ = opened()
     names = "all => all.map(row => row.cells[0].textContent)"
@@ -145,7 +130,6 @@ def test_the_table_of_cards_sorts_by_effect(opened):
     assert "ssa against softmax" in tab.inner_text("h1")
 
 
-@pytest.mark.slow
 def test_without_scripts_a_line_says_what_needs_them(new_tab, place):
     tab = new_tab(java_script_enabled=False)
     for page, words in (("index.html", "Ordering"), ("runs.html", "Search"), ("findings.html", "Filters")):
@@ -159,7 +143,6 @@ def test_without_scripts_a_line_says_what_needs_them(new_tab, place):
     tab.close()
 
 
-@pytest.mark.slow
 def test_axe_has_no_complaint(opened, place):
     pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install axe-playwright-python")
     from axe_playwright_python.sync_playwright import Axe
@@ -171,7 +154,6 @@ def test_axe_has_no_complaint(opened, place):
         tab.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_their_ground(opened, scheme):
     """The contrast of WCAG 2, by its formula: (L1 + 0.05) / (L2 + 0.05), at least 4.5 for text."""
@@ -194,7 +176,6 @@ def test_words_stand_out_from_their_ground(opened, scheme):
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
 
 
-@pytest.mark.slow
 def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
     tab, _, _ = opened("runs.html")
     everything = len(shown(tab))
@@ -212,7 +193,6 @@ def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
     assert shown(again) == []
 
 
-@pytest.mark.slow
 def test_the_box_above_searches_from_every_page(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     tab.fill(".find input", "ssmax")
@@ -221,7 +201,6 @@ def test_the_box_above_searches_from_every_page(opened, place):
     assert shown(tab) == ["ssmax"]
 
 
-@pytest.mark.slow
 def test_columns_sort_both_ways_and_say_so(opened):
     tab, _, _ = opened("runs.html#kind=run&task=linear")
     head = "[data-sort=number]"
@@ -241,7 +220,6 @@ def test_columns_sort_both_ways_and_say_so(opened):
     assert up[-1] == ""
 
 
-@pytest.mark.slow
 def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
     tab, _, _ = opened("runs.html")
     count = tab.evaluate(
@@ -256,24 +234,28 @@ def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
     assert tab.evaluate("document.querySelectorAll('#list tbody tr:not([hidden])').length") == count
 
 
-@pytest.mark.slow
-def test_a_map_says_the_value_of_a_cell_to_pointer_and_keyboard(opened, place):
+def test_a_map_is_read_and_moved_by_pointer_and_keyboard(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
-    cells = tab.eval_on_selector_all("#map td", "all => all.map(cell => cell.textContent)")
-    assert cells[-3:] == ["20", "40", "200"]  # the bottom row: sigma of inputs 1, prompts of 40
+    last = lambda: tab.eval_on_selector_all("#map td", "all => all.slice(-3).map(cell => cell.textContent)")  # noqa: E731
+    assert last() == ["20", "40", "200"]  # the bottom row: sigma of inputs 1, prompts of 40
     assert tab.eval_on_selector_all("#map td.trained", "all => all.map(cell => cell.textContent)") == ["20"]
     tab.hover("#map td >> nth=-2")
     assert "σ of functions 2, length of the prompt 40: 40" in tab.inner_text("#map .read")
     tab.focus("#map td[tabindex='0']")
-    tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("ArrowUp")
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
+        tab.keyboard.press(key)
     assert "σ of inputs 3, σ of functions 10, length of the prompt 40: 600" in tab.inner_text("#map .read")
     assert tab.eval_on_selector_all("#map td[tabindex='0']", "all => all.length") == 1
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    predictor = tab.locator("#controls select").nth(1)
+    predictor.select_option("reference:zero")
+    assert last() == ["120", "240", "1.2k"]
+    predictor.select_option("ssa")
+    tab.select_option("#seeds select", label="1")
+    assert last() == ["22", "44", "220"]
+    assert "seed 1" in tab.inner_text("#map caption")
 
 
-@pytest.mark.slow
 def test_a_slider_moves_the_map_by_arrow_keys(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     slider = "#controls input[type=range]"
@@ -285,19 +267,6 @@ def test_a_slider_moves_the_map_by_arrow_keys(opened, place):
     assert tab.evaluate("document.activeElement.type") == "range"
 
 
-@pytest.mark.slow
-def test_seed_and_predictor_can_be_chosen(opened, place):
-    tab, _, _ = opened(page_of(place, "linear-ssa"))
-    last = "all => all.slice(-3).map(cell => cell.textContent)"
-    tab.locator("#controls select").nth(1).select_option("reference:zero")
-    assert tab.eval_on_selector_all("#map td", last) == ["120", "240", "1.2k"]
-    tab.locator("#controls select").nth(1).select_option("ssa")
-    tab.select_option("#seeds select", label="1")
-    assert tab.eval_on_selector_all("#map td", last) == ["22", "44", "220"]
-    assert "seed 1" in tab.inner_text("#map caption")
-
-
-@pytest.mark.slow
 def test_a_comparison_is_drawn_beside_its_table(opened, place):
     tab, _, complaints = opened(page_of(place, "made", "experiments"))
     assert "ratio to softmax" in tab.inner_text("[data-comparison]")
@@ -311,7 +280,6 @@ def test_a_comparison_is_drawn_beside_its_table(opened, place):
     assert complaints == []
 
 
-@pytest.mark.slow
 def test_learning_rates_are_drawn_beside_their_table(opened, place):
     tab, _, complaints = opened(page_of(place, "made", "experiments"))
     assert tab.locator("[data-rates] canvas").count() == 1
@@ -325,7 +293,6 @@ def test_learning_rates_are_drawn_beside_their_table(opened, place):
     assert complaints == []
 
 
-@pytest.mark.slow
 def test_a_link_to_a_claim_opens_at_it(opened, place):
     tab, _, _ = opened("findings.html")
     tab.click("text=SSA errs less")
@@ -333,7 +300,6 @@ def test_a_link_to_a_claim_opens_at_it(opened, place):
     assert "0.5" in tab.inner_text(":target data")
 
 
-@pytest.mark.slow
 def test_curves_have_their_numbers_in_a_table(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     tab.click("#curve summary")
@@ -347,7 +313,6 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
     assert tab.inner_text("#learned") == "Learned parameters"
 
 
-@pytest.mark.slow
 def test_the_legend_says_the_values_at_the_right_end(opened, place):
     tab, _, _ = opened(page_of(place, "linear-ssa"))
     tab.wait_for_timeout(200)
@@ -356,14 +321,12 @@ def test_the_legend_says_the_values_at_the_right_end(opened, place):
     assert tab.eval_on_selector_all("#curve .u-legend .u-value", values)[:3] == ["10", "200", "1200"]
 
 
-@pytest.mark.slow
 def test_the_verdict_comes_second_on_a_narrow_page(opened):
     tab, _, _ = opened("findings.html", width=420)
     top = "selector => document.querySelector(`.findings ${selector}`).getBoundingClientRect().top"
     assert tab.evaluate(top, ".claim") < tab.evaluate(top, ".badge") < tab.evaluate(top, ".soft")
 
 
-@pytest.mark.slow
 def test_verdicts_can_be_filtered(opened):
     tab, _, _ = opened("findings.html")
     tab.select_option("#verdict", "as claimed")
@@ -371,7 +334,6 @@ def test_verdicts_can_be_filtered(opened):
     assert tab.locator(".findings li:visible .claim").all_inner_texts() == ["SSA errs less"]
 
 
-@pytest.mark.slow
 def test_ticked_runs_are_drawn_on_one_chart(opened):
     tab, _, complaints = opened("runs.html#kind=run&task=linear")
     assert tab.is_disabled("#overlay")
@@ -390,7 +352,6 @@ def test_ticked_runs_are_drawn_on_one_chart(opened):
     assert complaints == []
 
 
-@pytest.mark.slow
 def test_an_overlay_of_unknown_or_too_many_runs_says_so(opened):
     for asked, said in (("run=nowhere", "1 of these runs is not in this site"), ("run=../../x", "Tick runs in")):
         tab, _, _ = opened(f"overlay.html#{asked}")
@@ -399,7 +360,6 @@ def test_an_overlay_of_unknown_or_too_many_runs_says_so(opened):
     assert "At most 8 runs fit one chart; 9 are asked for." in tab.inner_text("#said")
 
 
-@pytest.mark.slow
 def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
     tab, _, _ = opened("runs.html")
     seen = set()
@@ -414,7 +374,6 @@ def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
     assert {"Skip to the content", "Claims", "search", "kind", "clear", "number"} <= seen
 
 
-@pytest.mark.slow
 def test_a_hostile_name_is_read_as_it_is(opened, place):
     tab, _, complaints = opened(page_of(place, "linear-script"))
     assert HOSTILE in tab.text_content("h1")
@@ -424,7 +383,6 @@ def test_a_hostile_name_is_read_as_it_is(opened, place):
     assert complaints == []
 
 
-@pytest.mark.slow
 def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
     """From 0.0097 to 256 uPlot would look for marks for ever, unless both ends are marks."""
     tab, _, complaints = opened(page_of(place, "linear-softmax"))
@@ -445,7 +403,6 @@ def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
     assert complaints == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "said"),
     [

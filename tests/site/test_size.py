@@ -7,7 +7,6 @@ from tests.site import made
 MOST = 3 * 2**20  # bytes of a page or of the data of a run, with 500 runs
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_no_file_of_500_runs_is_larger_than_three_megabytes(tmp_path):
     """Built of 100 runs: what all runs share grows with their number, so that it has a fifth of the room."""
