@@ -20,7 +20,7 @@ from torch import Tensor
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
-from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.analyses.frame import Analysis, Cells, Metric, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
@@ -88,10 +88,9 @@ class Context(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",), "prompts": ("length", "prompt")}
     title: ClassVar[str] = "the same answers after more context"
-    of_errors: ClassVar[bool] = True
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {"error": ("context",)}
-    error_metrics: ClassVar[Sequence[str]] = ("", "error")
-    last: ClassVar[Sequence[str]] = ("length",)
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "error": Metric("context", last=("length",), kind="error", baselines=True)
+    }
 
     lengths: tuple[int, ...] = option(
         (), "Examples that are read, e.g. 128,512.  [default: the tested lengths]", least=1, most=LONGEST
@@ -179,12 +178,11 @@ class PerPosition(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": (), "prompts": ("prompt",)}
     title: ClassVar[str] = "error at each place of a prompt"
-    of_errors: ClassVar[bool] = True
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {
-        **dict.fromkeys(("beyond", "within", "end-of-training", "end", "rise"), ("ends",)),
-        "error": ("per-position", "tokens"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **dict.fromkeys(("beyond", "within", "end-of-training", "end"), Metric("ends", kind="error", baselines=True)),
+        "rise": Metric("ends", kind="change"),
+        "error": Metric("per-position", ("tokens",), kind="error", baselines=True),
     }
-    error_metrics: ClassVar[Sequence[str]] = ("", "beyond", "within", "end-of-training", "end", "error")
 
     length: int | None = option(
         None, "Examples of a prompt.  [default: the longest that was tested]", least=2, most=LONGEST
@@ -263,10 +261,6 @@ class PerPosition(Analysis):
             for rule in found.rules
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return twice that of errors for a ``rise``, which is a difference of two."""
-        return super().span(task, metric) * (1 + (metric == "rise"))
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Return the declared cells; for tasks whose errors span decades ``rise`` is left out."""

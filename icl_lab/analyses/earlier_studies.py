@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from icl_lab.analyses.frame import AnyAnalysis, GridAnalysis, Rows, StoredGrids
+from icl_lab.analyses.frame import Analysis, AnyAnalysis, Rows, StoredGrids
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.grid import Grid
 from icl_lab.runs import study_folder
@@ -109,7 +109,7 @@ def find(
     A study without everything that is shown of it is passed over. References are asked with the first run, which
     therefore has to be the same.
     """
-    if not analysis.trains or type(analysis).files is not GridAnalysis.files:
+    if not analysis.trains or type(analysis).files is not Analysis.files:
         return None
     studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say, current)) is not None]
     # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
@@ -141,7 +141,7 @@ def _kept(
         say(str(reason))
         return None
     found = analysis.read(folder)
-    if isinstance(found, StoredGrids) and isinstance(analysis, GridAnalysis) and not analysis.shows(found):
+    if isinstance(found, StoredGrids) and isinstance(analysis, Analysis) and not analysis.shows(found):
         return None  # it keeps what claims need
     kept = StoredStudy(folder, known, found.grids) if isinstance(found, StoredGrids) else None
     return kept if kept is not None and kept.whole else None

@@ -139,13 +139,6 @@ def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:
     return tuple(sorted({1.0, *map(float, factors)}))
 
 
-def factors_of(cells: Mapping[str, Sequence[float]]) -> list[float]:
-    """Return the factors in the cells of a claim; raises ``KeyError`` where it names none."""
-    if "factor" not in cells:
-        raise KeyError("a claim about a number that is multiplied names its factors: cells = { factor = [100] }")
-    return list(cells["factor"])
-
-
 def known(values: Iterable[float]) -> list[float]:
     """Return the values that are not NaN."""
     return [value for value in values if not math.isnan(value)]
@@ -213,16 +206,16 @@ class StoredGrids:
     def on_resamples(self, cells: Grid, *, logarithm: bool = False) -> Array | None:
         """Return the mean of some cells, or of their logarithms, on the prompts asked and on resamples of them.
 
-        (1 + resamples); None where the prompts of one cell are not kept.
+        (1 + resamples); None where the prompts of one cell are not kept, or cells have several counts of them.
         """
         if "prompts" not in self.grids:
             return None
-        labels = ["attn", "seed", "metric", *(axis for axis in self["prompts"].axes if axis != "prompt")]
-        kept = self["prompts"].by(*labels)
-        chosen = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
-        if any(each not in kept for each in chosen):
+        columns = ["attn", "seed", "metric", *(axis for axis in self["prompts"].axes if axis != "prompt")]
+        kept = self["prompts"].by(*columns)
+        chosen = list(dict.fromkeys(cells.frame[columns].itertuples(index=False, name=None)))
+        if any(labels not in kept for labels in chosen) or len({len(kept[labels]) for labels in chosen}) > 1:
             return None
-        means = resampled([kept[each] for each in chosen], seed=0)
+        means = resampled([kept[labels] for labels in chosen], seed=0)
         return np.asarray((np.log(means) if logarithm else means).mean(axis=1))
 
     def own(self, name: str, of: str, seed: int) -> Grid:
@@ -233,6 +226,11 @@ class StoredGrids:
 
 @dataclass(frozen=True)
 class Findings(StoredGrids):
-    """The same with the specification of the first run."""
+    """The same with the specification of each label."""
 
-    spec: RunSpec
+    specs: Mapping[str, RunSpec]
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of the first label."""
+        return next(iter(self.specs.values()))

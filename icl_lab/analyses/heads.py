@@ -11,7 +11,7 @@ from torch import Tensor
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import statistics, watchable
 from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
-from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, option
+from icl_lab.analyses.frame import ANY, SHIFTS, Analysis, Cells, Metric, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
@@ -45,8 +45,7 @@ class Heads(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": (SHIFTS, "length", "layer", "head", "index")}
     title: ClassVar[str] = "what heads attend to, as in training"
     across: ClassVar[str] = "answer of the prompt, from 1"
-    constants: ClassVar[bool] = True
-    of_shares: ClassVar[bool] = True  # entropies are those of log n
+    metrics: ClassVar[Mapping[str, Metric]] = {ANY: Metric("heads", mean=False, kind="share", constants=True)}
 
     prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
 
@@ -120,7 +119,7 @@ class Heads(Analysis):
 
         Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.
         """
-        if (number := self.constant(of, metric)) is not None:
+        if (number := self._constant(of, metric)) is not None:
             return number
         grid = found["heads"].where(attn=of, seed=seed)
         named = {axis: values for axis, values in cells.items() if axis != "index"}

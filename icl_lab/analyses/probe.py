@@ -17,7 +17,7 @@ from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import watchable
 from icl_lab.analyses.findings import FACTORS, Findings, Row, Rows, TrainedModel, check_growth, with_undisturbed
-from icl_lab.analyses.frame import Analysis, option
+from icl_lab.analyses.frame import Analysis, Metric, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
@@ -158,10 +158,9 @@ class Probe(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"probe": ("layer", "factor")}
     title: ClassVar[str] = "one number growing"
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(WORDS, ("probe", "factor"))
-    last: ClassVar[Sequence[str]] = ("layer",)  # 0: as read in
-    constants: ClassVar[bool] = True  # chance
-    of_shares: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(
+        WORDS, Metric("probe", ("factor",), last=("layer",), kind="share", constants=True)
+    )
     undefined: ClassVar[str] = "the prompts are all of one class, so there is no mean over the classes"
 
     position: int = option(0, "Index of the number.", least=0)

@@ -10,7 +10,7 @@ import pytest
 from icl_lab import analyses
 from icl_lab.analyses import frame, publish, runner
 from icl_lab.analyses.deviant import Deviant
-from icl_lab.analyses.frame import Analysis, AnalysisOf, option
+from icl_lab.analyses.frame import Analysis, AnalysisOf, Metric, option
 from icl_lab.base.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
 from icl_lab.base.grid import Grid
 from icl_lab.runs.store import by_rule
@@ -59,8 +59,10 @@ class Declared(Analysis):
     title: ClassVar[str] = "height"
     words: ClassVar[Mapping[str, str]] = {"metres": "height in m"}
     along: ClassVar[str] = "place"
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {"metres": ("height",), "feet": ("height", "place")}
-    last: ClassVar[Sequence[str]] = ("place",)
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "metres": Metric("height", last=("place",)),
+        "feet": Metric("height", ("place",), constants=True),
+    }
 
     def measure(self, trained):
         return {}
@@ -76,7 +78,7 @@ def heights(tiny):
         for seed in (0, 1)
         for place, size in ((1, base + seed), (2, 2 * base + seed))
     ]
-    return frame.Findings({"height": Grid.of(rows, ["place"])}, tiny())
+    return frame.Findings({"height": Grid.of(rows, ["place"])}, {"softmax": tiny()})
 
 
 def test_tables_and_pictures_follow_from_declarations(heights):
@@ -106,9 +108,8 @@ def test_a_claim_reads_the_cells_that_are_declared(heights):
         value({}, of="reference:4")
 
 
-def test_a_number_is_the_subject_of_a_claim_where_declared(heights, monkeypatch):
-    monkeypatch.setattr(Declared, "constants", True)
-    asked = (heights, "reference:4", {}, "", 0)
+def test_a_number_is_the_subject_of_a_claim_where_declared(heights):
+    asked = (heights, "reference:4", {}, "feet", 0)
     assert Declared().value(*asked) == 4.0
     assert Declared().prompts_error(*asked) == 0.0
     assert set(Declared().on_resamples(*asked)) == {4.0}

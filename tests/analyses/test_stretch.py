@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from icl_lab.analyses.findings import FACTORS, check_factors, factors_of, with_undisturbed
+from icl_lab.analyses.findings import FACTORS, check_factors, with_undisturbed
 from icl_lab.base.errors import BadValue
 
 
@@ -19,9 +19,3 @@ def test_factors_are_in_order_with_the_undisturbed_prompt():
     assert with_undisturbed([100, 0.5, 100]) == (0.5, 1.0, 100.0)
     assert with_undisturbed(()) == (1.0,)
     assert with_undisturbed(FACTORS) == FACTORS
-
-
-def test_claims_name_their_factors():
-    assert factors_of({"factor": [10, 100]}) == [10, 100]
-    with pytest.raises(KeyError, match="names its factors"):
-        factors_of({"length": [10]})

@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 
 from icl_lab.analyses.findings import Findings, known
 from icl_lab.analyses.saturation.measure import ALL, FROM_LAYER, KINDS, METRICS, NORMS
-from icl_lab.analyses.saturation.numbers import WEIGHTS, WHICH, error_metric, heads_named, saturating, weights, whole
+from icl_lab.analyses.saturation.numbers import (
+    SUMMARIES,
+    WEIGHTS,
+    WHICH,
+    error_metric,
+    heads_named,
+    saturating,
+    weights,
+    whole,
+)
 from icl_lab.base import markdown as md
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures.base import short
@@ -160,11 +169,15 @@ def _heads(found: Findings, title: str) -> Figure:
 
 def _weight(found: Findings, rule: str, factor: float, name: str) -> list[float]:
     """The weight on the number in the heads of a name, one number a seed."""
-    return [heads_named(found, rule, seed, factor, name).frame["value"].mean() for seed in found.seeds_of(rule)]
+    weight, which = SUMMARIES[name]
+    heads = heads_named(found["heads"].where(attn=rule, factor=factor, metric=weight), which)
+    return [fmean(values) for _, values in sorted(heads.by("seed").items())]
 
 
 def _best(found: Findings, rule: str, seed: int, factor: float, name: str) -> str:
-    best = heads_named(found, rule, seed, factor, name).frame.iloc[0]
+    weight, which = SUMMARIES[name]
+    own = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight)
+    best = heads_named(own, which).frame.iloc[0]
     return f"{best['layer']:g}.{best['head']:g}: {short(best['value'])}"
 
 
