@@ -2,9 +2,8 @@
 
 A subclass of ``Analysis`` is a frozen dataclass, announced by ``@registry.add("name")``. Its fields are its options: on
 the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It measures one model
-and declares the rest: the axes of its grids, the metrics that tables and pictures show, the cells that a claim reads.
-Files, tables, pictures and values follow from these unless it says otherwise. ``runner.py`` trains missing models and
-asks, ``publish.py`` writes the folder.
+as rows of grids, and makes the table, the figures and the finding from the grids of all; ``metrics`` declares which
+cells a claim reads. ``runner.py`` trains missing models and asks, ``publish.py`` writes the folder.
 """
 
 import dataclasses
@@ -29,8 +28,7 @@ from icl_lab.analyses.findings import Row as Row
 from icl_lab.analyses.findings import Rows as Rows
 from icl_lab.analyses.findings import StoredGrids as StoredGrids
 from icl_lab.analyses.findings import TrainedModel as TrainedModel
-from icl_lab.analyses.findings import known, known_median
-from icl_lab.base import markdown as md
+from icl_lab.analyses.findings import known
 from icl_lab.base.errors import BadValue, Undefined, UnknownOption
 from icl_lab.base.files import present
 from icl_lab.base.grid import Grid
@@ -275,12 +273,6 @@ class Analysis(AnalysisOf[Rows, StoredGrids, Findings]):
 
     findings: ClassVar[type[Findings]] = Findings  # with the numbers that follow from the grids
     needed: ClassVar[Sequence[str]] = ()  # grids that its tables and figures read, apart from the first
-    words: ClassVar[Mapping[str, str]] = {}  # each metric that is shown -> its name in tables and pictures
-    along: ClassVar[str] = ""  # axis of the first grid that tables and pictures go along
-    across: ClassVar[str] = ""  # its name in pictures
-    base: ClassVar[int] = 10  # of its logarithms there
-    logarithmic: ClassVar[Sequence[str]] = ()  # metrics that are drawn on two logarithmic axes
-    sentence: ClassVar[str] = ""  # the finding; {} is the list of ``said`` of each normalizer
     undefined: ClassVar[str] = ""  # reason why cells may be NaN: they are left out, or nothing is left
 
     @abstractmethod
@@ -322,46 +314,6 @@ class Analysis(AnalysisOf[Rows, StoredGrids, Findings]):
 
     def seeds(self, found: StoredGrids) -> list[int]:
         return list(found.seeds)
-
-    def table(self, found: Findings) -> list[str]:
-        """Return a table per metric of ``words``: normalizers down, ``along`` across, medians over everything else."""
-        columns = [f"{self.along} {at:g}" for at in found.first.values(self.along)]
-        text = list[str]()
-        for metric, words in self.words.items():
-            rows = found.rows(next(iter(self.grids)), self.along, _median, metric=metric)
-            text += ["", *md.table([words, *columns], rows)]
-        return text[1:]
-
-    def panels(self, found: Findings) -> dict[str, dict[str, Curves]]:
-        """Return a panel per metric of ``words``: curves of each normalizer, one for all other labels in common."""
-        others = ["seed", *(axis for axis in found.first.axes if axis != self.along)]
-        return {
-            words: found.curves_by_rule(next(iter(self.grids)), self.along, *others, metric=metric)
-            for metric, words in self.words.items()
-        }
-
-    def mark(self, found: Findings) -> float | None:
-        """Return the value of the axis that pictures dot, such as the longest prompt of training."""
-        return None
-
-    def figures(self, found: Findings, title: str) -> "Mapping[str, Figure]":
-        """Draw ``panels``."""
-        from icl_lab.figures.heads import curves
-
-        scales, across = {self.words[metric]: "xy" for metric in self.logarithmic}, self.across or self.along
-        panels, mark = self.panels(found), self.mark(found)
-        drawn = curves(panels, title=title, across=across, scales=scales, mark=mark, base=self.base)
-        return {next(iter(self.grids)): drawn}
-
-    def said(self, found: Findings, rule: str) -> str:
-        """Return the number of a normalizer in ``sentence``: the median of the first metric of ``words``."""
-        return _median(list(found.first.where(attn=rule, metric=next(iter(self.words))).frame["value"]))
-
-    def finding(self, found: Findings) -> str:
-        """Return ``sentence`` with the numbers of all normalizers; empty where none is declared."""
-        if not self.sentence:
-            return ""
-        return self.sentence.format(md.listed(f"{self.said(found, rule)} with {rule}" for rule in found.rules))
 
     def rows_of(self, found: StoredGrids, of: str, metric: str, seed: int) -> Grid:
         """Return the rows of a subject in the grid of a metric; raises ``KeyError`` where there is no such grid."""
@@ -457,10 +409,6 @@ def constant(of: str) -> float | None:
         return float("0" if text == "nothing" else text)
     except ValueError:
         raise KeyError(f"'{of}' is no number; a bound is named as reference:0.25") from None
-
-
-def _median(values: Sequence[float]) -> str:
-    return md.short(known_median(values))
 
 
 def _plain(value: float) -> str:

@@ -39,7 +39,6 @@ class Learning(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
     needed: ClassVar[Sequence[str]] = ("history",)
     title: ClassVar[str] = "loss in training"
-    sentence: ClassVar[str] = "Training ends at a loss of {} (geometric means over seeds)."
     reads_models: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, Metric]] = {
         "final": Metric("learning", kind="ratio"),
@@ -116,9 +115,11 @@ class Learning(Analysis):
         }
         return {"learning": training.spans(curves, title=title, label="training loss")}
 
-    def said(self, found: Findings, rule: str) -> str:
-        """The final loss."""
-        return short(_middle(found["learning"].where(attn=rule, metric="final")))
+    def finding(self, found: Findings) -> str:
+        """The final loss of each normalizer."""
+        final = {rule: _middle(found["learning"].where(attn=rule, metric="final")) for rule in found.rules}
+        losses = md.listed(f"{short(loss)} with {rule}" for rule, loss in final.items())
+        return f"Training ends at a loss of {losses} (geometric means over seeds)."
 
 
 def stored(run: Run) -> list[dict[str, float]] | None:

@@ -61,7 +61,6 @@ class ProbePairs(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"accuracy": (), "prompts": ("prompt",)}
     needed: ClassVar[Sequence[str]] = ("prompts",)
     title: ClassVar[str] = "grammatical minimal pairs"
-    sentence: ClassVar[str] = "The grammatical sentence wins in {} of the pairs (mean over the paradigms)."
     usual_task: ClassVar[str] = "masked-text:file=grammar"
     metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(
         (MEAN, ANY), Metric("accuracy", kind="share", constants=True)
@@ -144,9 +143,13 @@ class ProbePairs(Analysis):
         }
         return {"probe-pairs": ranking.ranking(panels, names, title=title, label="accuracy", log=False)}
 
-    def said(self, found: Findings, rule: str) -> str:
-        """The mean accuracy."""
-        return f"{fmean(self.value(found, rule, {}, MEAN, seed) for seed in found.seeds_of(rule)):.1%}"
+    def finding(self, found: Findings) -> str:
+        """The mean accuracy of each normalizer."""
+        means = [
+            fmean(self.value(found, rule, {}, MEAN, seed) for seed in found.seeds_of(rule)) for rule in found.rules
+        ]
+        shares = md.listed(f"{mean:.1%} with {rule}" for rule, mean in zip(found.rules, means, strict=True))
+        return f"The grammatical sentence wins in {shares} of the pairs (mean over the paradigms)."
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """The accuracy in the paradigm that a metric names, or in all of them (``mean``, the usual one)."""

@@ -57,8 +57,6 @@ class Declared(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"height": ("place",)}
     title: ClassVar[str] = "height"
-    words: ClassVar[Mapping[str, str]] = {"metres": "height in m"}
-    along: ClassVar[str] = "place"
     metrics: ClassVar[Mapping[str, Metric]] = {
         "metres": Metric("height", last=("place",)),
         "feet": Metric("height", ("place",), constants=True),
@@ -66,6 +64,8 @@ class Declared(Analysis):
 
     def measure(self, trained):
         return {}
+
+    table = figures = measure
 
 
 @pytest.fixture
@@ -79,16 +79,6 @@ def heights(tiny):
         for place, size in ((1, base + seed), (2, 2 * base + seed))
     ]
     return frame.Findings({"height": Grid.of(rows, ["place"])}, {"softmax": tiny()})
-
-
-def test_tables_and_pictures_follow_from_declarations(heights):
-    lines = Declared().table(heights)
-    assert lines[0] == "| height in m | place 1 | place 2 |"
-    assert lines[2:] == ["| `softmax` | 1.5 | 2.5 |", "| `ssa` | 4.5 | 8.5 |"]
-    panel = Declared().panels(heights)["height in m"]
-    assert panel["ssa"] == [[(1.0, 4.0), (2.0, 8.0)], [(1.0, 5.0), (2.0, 9.0)]]
-    (axes, *_) = Declared().figures(heights, "heights")["height"].axes
-    assert axes.get_xlabel() == "place"
 
 
 def test_a_claim_reads_the_cells_that_are_declared(heights):
