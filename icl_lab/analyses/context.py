@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,14 +19,14 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
-from icl_lab.analyses.frame import Analysis, Cells, Metric, option
+from icl_lab.analyses.findings import check_lengths, mean_rows
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.figures import lines
 from icl_lab.figures.base import writer
-from icl_lab.runs.measure import errors_of, summary
+from icl_lab.runs.measure import errors_of
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
@@ -125,7 +125,7 @@ class Context(Analysis):
             for length in self.lengths:
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
                 values = errors[:, -last:].mean(1)
-                rows.append(row(name, "error", values, length=length))
+                rows += mean_rows({"error": values}, attn=name, length=length)
                 single += trained.of_prompts({"attn": name, "length": length}, {"error": values})
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
@@ -222,9 +222,9 @@ class PerPosition(Analysis):
         for done, (name, subject) in enumerate(subjects.items()):
             errors = errors_of(trained.task, subject, prompt)
             for tokens, chosen in lies.steps.items():
-                found["per-position"].append(row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
+                found["per-position"] += mean_rows({"error": errors[:, chosen].mean(1)}, attn=name, tokens=tokens)
             ends = lies.ends(errors)
-            found["ends"] += [row(name, metric, values) for metric, values in ends.items()]
+            found["ends"] += mean_rows(ends, attn=name)
             found["prompts"] += trained.of_prompts({"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
@@ -274,11 +274,6 @@ def answer_positions(task: Task, trained: int, length: int) -> AnswerPositions:
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
     return AnswerPositions(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
-
-
-def row(name: str, metric: str, values: Tensor, **where: float) -> dict[str, Any]:
-    """Values (b) of a normalizer -> a row of a grid: their mean, its standard error and their number."""
-    return {"attn": name, **where, "metric": metric} | summary(values)
 
 
 def error_writer(found: Findings) -> Callable[[float], str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import cell, check_factors
+from icl_lab.analyses.findings import cell, check_factors, mean_rows
 from icl_lab.analyses.frame import ANY, Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base import published
@@ -24,7 +24,7 @@ from icl_lab.base.registry import require
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
-from icl_lab.runs.measure import errors_of, summary
+from icl_lab.runs.measure import errors_of
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
@@ -96,12 +96,12 @@ class Deviant(Analysis):
                 after = errors_of(suite, subject, disturbed)
                 where = {"attn": name, "position": min(at), "factor": factor}
                 metrics = suite.disturbed(before, after, disturbed, at)
-                cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
+                cells += mean_rows(metrics, **where)
                 single += trained.of_prompts(where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append(cell("recovery", felt, len(after), **where))
                 for index, values in enumerate(after.unbind(1)):
-                    positions.append({**where, "index": index, "metric": "error"} | summary(values))
+                    positions += mean_rows({"error": values}, **where, index=index)
         return {"deviant": cells, "positions": positions, "prompts": single}
 
     def table(self, found: Findings) -> list[str]:

@@ -53,28 +53,29 @@ class EarlierStudies:
 
     studies: Sequence[StoredStudy]
 
-    def asked(self, label: str, run: Run) -> bool:
-        """True if this run was asked, as ``label``."""
-        return self._of(Member.of(label, run)) is not None
+    @cached_property
+    def sources(self) -> dict[Member, StoredStudy]:
+        """The study that the numbers of each member are taken from: the first that has it."""
+        return {member: study for study in reversed(self.studies) for member in study.tables}
 
     def unasked(self, wanted: Sequence[Run], groups: Mapping[str, Sequence[Run]], tested: bool) -> list[Run]:
         """Return the runs that are needed all the same: those not asked, and where ``tested`` those not finished."""
-        known = {
+        asked = {
             run.place
             for label, runs in groups.items()
             for run in runs
-            if self.asked(label, run) and (run.finished or not tested)
+            if Member.of(label, run) in self.sources and (run.finished or not tested)
         }
-        return [run for run in wanted if run.place not in known]
+        return [run for run in wanted if run.place not in asked]
 
     def rows(self, label: str, run: Run) -> Rows | None:
         """Return the rows of each grid that were found in a run, those of references with the first; None of others.
 
         They are what ``Analysis.measure`` returned, with the labels of the run.
         """
-        member = Member.of(label, run)
-        kept = self._of(member)
-        return None if kept is None else {name: table.rows() for name, table in kept.tables[member].items()}
+        if (member := Member.of(label, run)) not in self.sources:
+            return None
+        return {name: table.rows() for name, table in self.sources[member].tables[member].items()}
 
     def commits(self, study: StudyRecord) -> dict[str, str]:
         """Return at which commit those members of a study were asked whose numbers are taken from here.
@@ -82,19 +83,15 @@ class EarlierStudies:
         Where the very study is here, made at the same commit, it is its own record that says so: a command that is done
         again writes the same bytes.
         """
-        there = ((member, kept) for member in study.runs if (kept := self._of(member)) is not None)
         for kept in self.studies:
             if (kept.record.hash, kept.record.commit) == (study.hash, study.commit):
                 return kept.record.asked
-        return {member.key: kept.record.asked.get(member.key, kept.record.commit) for member, kept in there}
+        records = {member.key: self.sources[member].record for member in study.runs if member in self.sources}
+        return {key: record.asked.get(key, record.commit) for key, record in records.items()}
 
     def folders(self, study: StudyRecord) -> list[Path]:
         """Return the folders that numbers of a study are taken from."""
-        found = (kept.folder for member in study.runs if (kept := self._of(member)) is not None)
-        return list(dict.fromkeys(found))
-
-    def _of(self, member: Member) -> StoredStudy | None:
-        return next((kept for kept in self.studies if member in kept.tables), None)
+        return list(dict.fromkeys(self.sources[member].folder for member in study.runs if member in self.sources))
 
 
 def find(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import known
+from icl_lab.analyses.findings import known, mean_rows
 from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Undefined
@@ -30,7 +30,7 @@ from icl_lab.figures.base import short
 from icl_lab.model.blocks import Block
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.floor import exact_within_bound
-from icl_lab.runs.measure import predict, summary
+from icl_lab.runs.measure import predict
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt, Task
@@ -117,8 +117,7 @@ class Equivariance(Analysis):
                     left = failures(model, prompt, scale, at)
                     numbers |= {metric: some * (1 - ratio(each, squares["failure"])) for metric, each in left.items()}
                     trained.tick(done, len(self.scales))
-                where = {"attn": name, "scale": scale}
-                rows += [{**where, "metric": metric} | summary(values) for metric, values in numbers.items()]
+                rows += mean_rows(numbers, attn=name, scale=scale)
         return {"equivariance": rows}
 
     def table(self, found: Findings) -> list[str]:

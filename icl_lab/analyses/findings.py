@@ -17,7 +17,7 @@ from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import resampled
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
-from icl_lab.runs.measure import Subject, TestSpec, draw, influences
+from icl_lab.runs.measure import Subject, TestSpec, draw, influences, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, change, check
@@ -35,6 +35,11 @@ DIGITS = 5  # of a kept contribution of a prompt
 def cell(metric: str, value: float | None, count: int = 1, **where: object) -> Row:
     """Return a row of a grid whose value has no standard error."""
     return {**where, "metric": metric, "value": value, "stderr": None, "count": count}
+
+
+def mean_rows(metrics: Mapping[str, Tensor], **where: object) -> list[Row]:
+    """Metrics (b) of prompts -> a row of a grid for each: the mean, its standard error, and the number of prompts."""
+    return [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
 
 
 @dataclass(frozen=True)

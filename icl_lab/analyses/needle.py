@@ -16,8 +16,8 @@ from torch import Tensor
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.findings import Findings, Rows, StoredGrids, TrainedModel, cell, check_drawn
-from icl_lab.analyses.frame import Analysis, Cells, Metric, option
+from icl_lab.analyses.findings import cell, check_drawn
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Undefined
 from icl_lab.base.grid import Grid

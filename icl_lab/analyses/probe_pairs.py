@@ -22,8 +22,7 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
-from icl_lab.analyses.frame import ANY, Analysis, Cells, Metric, option
+from icl_lab.analyses.frame import ANY, Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import foreign
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue

@@ -9,23 +9,13 @@ from torch import equal
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import (
-    FACTORS,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    check_growth,
-    with_undisturbed,
-)
-from icl_lab.analyses.frame import Analysis, Cells, Metric, option
+from icl_lab.analyses.findings import FACTORS, check_growth, mean_rows, with_undisturbed
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.saturation import numbers, shown
 from icl_lab.analyses.saturation.measure import disturb, healing, patch
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array
-from icl_lab.runs.measure import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
@@ -106,7 +96,7 @@ class Saturation(Analysis):
         )
         rows: dict[str, list[Row]] = {"heads": heads, "errors": [], "patches": [], "stream": [], "prompts": []}
         for factor, found in metrics.items():
-            rows["errors"] += [{"factor": factor, "metric": name} | summary(each) for name, each in found.items()]
+            rows["errors"] += mean_rows(found, factor=factor)
             rows["prompts"] += trained.of_prompts({"factor": factor}, found)
         for done, factor in enumerate(self.factors, 1 + len(self.factors)):
             if factor != 1:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from icl_lab.analyses.findings import StoredGrids, known
-from icl_lab.analyses.frame import ANY, Metric
+from icl_lab.analyses.findings import known
+from icl_lab.analyses.frame import ANY, Metric, StoredGrids
 from icl_lab.analyses.saturation.measure import AGAINST, ALL, BY_LAYER, FROM_LAYER, METRICS, NORMS
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.analyses.context import AnswerPositions, row
+from icl_lab.analyses.attention_rows import head_rows
+from icl_lab.analyses.context import AnswerPositions
+from icl_lab.analyses.findings import mean_rows
 from icl_lab.base.errors import BadValue, Stopped
 from icl_lab.base.progress import Tick, silent
 from icl_lab.base.rng import stream
@@ -136,20 +138,15 @@ def _needles(
         return
     cells = list(product(asked.contexts, asked.depths))
     for done, (context, depth) in enumerate(cells):
-        where = {"context": context, "depth": depth}
+        where = {"attn": attn, "context": context, "depth": depth}
         missed, scores = [], []
         for sample in range(asked.samples):
             hide = needle.hidden(language, corpus, context, depth, sample)
             missed.append(float(not needle.right(needle.answer(language, hide), hide.number)))
             scores.append(needle.head_scores(language, hide))
-        each = torch.tensor(scores)
-        heads = [
-            row(attn, "needle-score", each[:, layer, head], layer=layer, head=head, **where)
-            for layer in range(each.shape[1])
-            for head in range(each.shape[2])
-        ]
         tick(done + 1, len(cells))
-        yield row(attn, "missed", torch.tensor(missed), **where), heads
+        (row,) = mean_rows({"missed": torch.tensor(missed)}, **where)
+        yield row, head_rows({"needle-score": torch.tensor(scores)}, where)
 
 
 def _counter(progress: Tick, what: str) -> Callable[[int, int], object]:
