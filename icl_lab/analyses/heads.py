@@ -77,8 +77,7 @@ class Heads(Analysis):
     def table(self, found: Findings) -> list[str]:
         """The median head of each normalizer in training conditions, and at the ends of every axis."""
         grid = found["heads"]
-        some = {metric for (metric,), values in grid.by("metric").items() if metric != "negative" or max(values) > 0}
-        metrics = [metric for metric in WORDS if metric in some]
+        metrics = [metric for metric in WORDS if metric in grid.values("metric") and _has_values(grid, metric)]
         text = ["Medians over the heads of all seeds, at the last answer of a prompt.", ""]
         text += md.head(["normalizer", "where", *(WORDS[metric] for metric in metrics)])
         for rule in found.rules:
@@ -169,6 +168,10 @@ def training(grid: Grid) -> dict[str, float]:
     """Return the cell of training of one normalizer, which is measured first."""
     first = grid.frame.iloc[0]
     return {axis: float(first[axis]) for axis in grid.axes if axis not in ("layer", "head", "index")}
+
+
+def _has_values(grid: Grid, metric: str) -> bool:
+    return metric != "negative" or bool((grid.where(metric=metric).frame["value"] > 0).any())
 
 
 def _last(grid: Grid) -> float:
