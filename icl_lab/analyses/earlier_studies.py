@@ -18,7 +18,7 @@ from icl_lab.runs.study_folder import Member, StudyRecord
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A stored study: who was asked, and the grids that it found."""
+    """A stored study: its runs, and its grids."""
 
     folder: Path
     record: StudyRecord
@@ -27,7 +27,7 @@ class StoredStudy:
     @cached_property
     def tables(self) -> dict[Member, dict[str, Grid]]:
         """Grids of each run by name; those of references with the first."""
-        found: dict[Member, dict[str, Grid]] = {}
+        tables_of: dict[Member, dict[str, Grid]] = {}
         for number, member in enumerate(self.record.runs):
             tables = {}
             for name, grid in self.grids.items():
@@ -37,8 +37,8 @@ class StoredStudy:
                     own |= frame["attn"].str.startswith("reference:")
                 tables[name] = Grid(frame[own])
             if any(len(table.frame) for table in tables.values()):  # of a training that diverged there are none
-                found[member] = tables
-        return found
+                tables_of[member] = tables
+        return tables_of
 
     @property
     def whole(self) -> bool:
@@ -83,9 +83,9 @@ class EarlierStudies:
         Where the very study is here, made at the same commit, it is its own record that says so: a command that is done
         again writes the same bytes.
         """
-        for kept in self.studies:
-            if (kept.record.hash, kept.record.commit) == (study.hash, study.commit):
-                return kept.record.asked
+        for earlier in self.studies:
+            if (earlier.record.hash, earlier.record.commit) == (study.hash, study.commit):
+                return earlier.record.asked
         records = {member.key: self.sources[member].record for member in study.runs if member in self.sources}
         return {key: record.asked.get(key, record.commit) for key, record in records.items()}
 
@@ -99,7 +99,7 @@ def find(
     analysis: AnyAnalysis,
     folders: Sequence[Path],
     say: Callable[[str], object],
-    current: Callable[[Path, StudyRecord], bool] = lambda folder, known: True,
+    current: Callable[[Path, StudyRecord], bool] = lambda folder, record: True,
 ) -> EarlierStudies | None:
     """Return what folders hold of the question of a study; None where none does. Those not ``current`` do not count.
 
@@ -108,12 +108,12 @@ def find(
     """
     if not analysis.trains or type(analysis).files is not Analysis.files:
         return None
-    studies = [kept for folder in folders if (kept := _kept(study, analysis, folder, say, current)) is not None]
+    studies = [found for folder in folders if (found := _stored(study, analysis, folder, say, current))]
     # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
-    return EarlierStudies(sorted(studies, key=lambda kept: len(kept.grids), reverse=True)) if studies else None
+    return EarlierStudies(sorted(studies, key=lambda stored: len(stored.grids), reverse=True)) if studies else None
 
 
-def _kept(
+def _stored(
     study: StudyRecord,
     analysis: AnyAnalysis,
     folder: Path,
@@ -122,16 +122,16 @@ def _kept(
 ) -> StoredStudy | None:
     """Stored results of the same question in a folder; None where it is another one, or not all of it is kept."""
     try:
-        known = study_folder.read(folder)
-        if known is None or not known.files:
+        record = study_folder.read(folder)
+        if record is None or not record.files:
             return None
         # By slices: a record of something else that stands here may name no run.
-        if (known.kind, known.options, known.runs[:1]) != (study.kind, study.options, study.runs[:1]):
+        if (record.kind, record.options, record.runs[:1]) != (study.kind, study.options, study.runs[:1]):
             return None
-        if known.code and known.code != study.code:
+        if record.code and record.code != study.code:
             say(f"{folder} was found by another version of the analysis '{study.kind}': its models are asked again.")
             return None
-        if not current(folder, known):
+        if not current(folder, record):
             return None
         study_folder.verify(folder, pictures=False)
     except RunFailed as reason:
@@ -140,5 +140,5 @@ def _kept(
     found = analysis.read(folder)
     if isinstance(found, StoredGrids) and isinstance(analysis, Analysis) and not analysis.shows(found):
         return None  # it keeps what claims need
-    kept = StoredStudy(folder, known, found.grids) if isinstance(found, StoredGrids) else None
-    return kept if kept is not None and kept.whole else None
+    stored = StoredStudy(folder, record, found.grids) if isinstance(found, StoredGrids) else None
+    return stored if stored is not None and stored.whole else None

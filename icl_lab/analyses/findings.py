@@ -1,4 +1,4 @@
-"""One trained model as an analysis meets it, and the labelled grids that are found in all of them."""
+"""One trained model, and the labelled grids of numbers of all models that an analysis asks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def mean_rows(metrics: Mapping[str, Tensor], **where: object) -> list[Row]:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """One trained model as an analysis meets it."""
+    """One trained model, its run, and the label of its rows."""
 
     label: str  # what its rows are called in the column attn: the normalizer, or the variant of an experiment
     run: Run
@@ -79,10 +79,10 @@ class TrainedModel:
 
     def subjects(self) -> dict[str, Subject]:
         """Return the model and, with the first model only, the task's reference predictors."""
-        found = {self.label: subject(self.model, self.task, self.lab.device)}
+        subjects = {self.label: subject(self.model, self.task, self.lab.device)}
         if self.first:
-            found |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
-        return found
+            subjects |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
+        return subjects
 
     def of_prompts(self, where: Row, metrics: Mapping[str, Tensor]) -> list[Row]:
         """Return metrics, (b) or (b g), NaN where a prompt does not count, as rows of the grid ``prompts``.
@@ -92,10 +92,10 @@ class TrainedModel:
         """
         if self.run.seed >= SEEDS:
             return []
-        known = {metric: influences(values).tolist() for metric, values in metrics.items()}
+        contributions = {metric: influences(values).tolist() for metric, values in metrics.items()}
         return [
             {**where, **cell(metric, float(f"{value:.{DIGITS}g}"), prompt=prompt)}
-            for metric, values in known.items()
+            for metric, values in contributions.items()
             for prompt, value in enumerate(values)
         ]
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")  # measured in one model
 S = TypeVar("S")  # read from the folder of an analysis; claims are judged from it
-F = TypeVar("F")  # found in all models; tables and figures are made from it
+F = TypeVar("F")  # findings in all models, from which tables and figures follow
 Cells = Mapping[str, Sequence[float]]  # an axis -> the values that a claim names
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
 WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
@@ -105,8 +105,8 @@ def kind_of(hint: object) -> tuple[type, bool]:
 def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
     """Return the least and the greatest value of an option of numbers, those of its kind where it names none."""
     usual = (-WHOLES, WHOLES) if kind is int else (-GREATEST, GREATEST)
-    found = (field.metadata.get(name) for name in ("least", "most"))
-    least, most = (bound if declared is None else declared for declared, bound in zip(found, usual, strict=True))
+    own = (field.metadata.get(name) for name in ("least", "most"))
+    least, most = (bound if declared is None else declared for declared, bound in zip(own, usual, strict=True))
     return least, most
 
 
@@ -137,15 +137,15 @@ class AnalysisOf(ABC, Generic[M, S, F]):
             value = getattr(self, field.name)
             if isinstance(value, tuple) and len(value) > VALUES:
                 raise BadValue(f"{field.name} takes at most {VALUES} values, got {len(value):,}.")
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, float) and not math.isfinite(each):
-                    raise BadValue(f"{field.name} must be finite, got {each:g}.")
-                if isinstance(each, int | float) and not isinstance(each, bool):
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, float) and not math.isfinite(number):
+                    raise BadValue(f"{field.name} must be finite, got {number:g}.")
+                if isinstance(number, int | float) and not isinstance(number, bool):
                     least, most = bounds(field, kind_of(hints[field.name])[0])
-                    if each < least:
-                        raise BadValue(f"{field.name} must be at least {least:g}, got {_plain(each)}.")
-                    if each > most:
-                        raise BadValue(f"{field.name} must be at most {_plain(most)}, got {_plain(each)}.")
+                    if number < least:
+                        raise BadValue(f"{field.name} must be at least {least:g}, got {_plain(number)}.")
+                    if number > most:
+                        raise BadValue(f"{field.name} must be at most {_plain(most)}, got {_plain(number)}.")
 
     @property
     def name(self) -> str:
@@ -223,8 +223,8 @@ class AnalysisOf(ABC, Generic[M, S, F]):
 
     def metric(self, name: str) -> Metric:
         """Return the declaration of a metric (empty: the usual one); one that is not declared is a plain number."""
-        known = self.metrics.get(name or next(iter(self.metrics), ""))
-        return known or self.metrics.get(ANY, Metric())
+        declared = self.metrics.get(name or next(iter(self.metrics), ""))
+        return declared or self.metrics.get(ANY, Metric())
 
     def scale_of(self, task: Task, metric: str) -> Scale:
         """Return the scale on which claims compare a metric; ``value`` is a mean logarithm for ratios."""
@@ -393,8 +393,8 @@ def build(name: str, options: Mapping[str, object]) -> AnyAnalysis:
             values[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:
             raise BadValue(f"The analysis '{name}': {key}: {error}, got {value!r}.") from None
-    made: AnyAnalysis = part(**values)
-    return made
+    analysis: AnyAnalysis = part(**values)
+    return analysis
 
 
 def constant(of: str) -> float | None:
