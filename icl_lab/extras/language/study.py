@@ -1,6 +1,6 @@
 """One language model with several normalizers in its attention, on the same texts: losses and needles."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch import Tensor
 from icl_lab import normalizers
 from icl_lab.analyses.attention_rows import head_rows
 from icl_lab.analyses.context import AnswerPositions
-from icl_lab.analyses.findings import Row, mean_rows
+from icl_lab.analyses.findings import mean_rows
 from icl_lab.base.errors import BadValue, Stopped
 from icl_lab.base.progress import Tick, silent
 from icl_lab.base.rng import stream
@@ -24,6 +24,7 @@ from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.texts.corpus import Corpus, corpus_in
 from icl_lab.tasks.texts.ngrams import ngram
 
+Row = Mapping[str, Any]
 REFERENCES = {"reference:unigram": 1, "reference:5-gram": 5}
 
 
