@@ -316,7 +316,7 @@ class Analysis(AnalysisOf[Rows, StoredGrids, Findings]):
         return list(found.seeds)
 
     def rows_of(self, found: StoredGrids, of: str, metric: str, seed: int) -> Grid:
-        """Return the rows of a subject in the grid of a metric; raises ``KeyError`` where there is no such grid."""
+        """Return the rows of a subject in the grid of a metric; raises ``KeyError`` without such a metric or grid."""
         if metric not in self.metrics and ANY not in self.metrics:
             there = f"there {'is' if len(self.metrics) == 1 else 'are'} {', '.join(self.metrics)}"
             raise KeyError(f"{self.name} has no metric '{metric}'; {there}")

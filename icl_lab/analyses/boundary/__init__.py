@@ -131,7 +131,7 @@ class Boundary(Analysis):
         return float(cast(Grid, own).frame["value"].mean())
 
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> None:
-        """None: no standard error over contexts is kept of what is detected."""
+        """None: standard errors over contexts are kept of curves, not of bounds."""
 
 
 def usual_reach(spec: RunSpec) -> float:
