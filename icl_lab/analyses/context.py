@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,14 +19,14 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, check_lengths
-from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.analyses.findings import check_lengths, mean_rows
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.figures import lines
 from icl_lab.figures.base import writer
-from icl_lab.runs.measure import errors_of, summary
+from icl_lab.runs.measure import errors_of
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Task
@@ -88,10 +88,9 @@ class Context(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"context": ("length",), "prompts": ("length", "prompt")}
     title: ClassVar[str] = "the same answers after more context"
-    of_errors: ClassVar[bool] = True
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {"error": ("context",)}
-    error_metrics: ClassVar[Sequence[str]] = ("", "error")
-    last: ClassVar[Sequence[str]] = ("length",)
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "error": Metric("context", last=("length",), kind="error", baselines=True)
+    }
 
     lengths: tuple[int, ...] = option(
         (), "Examples that are read, e.g. 128,512.  [default: the tested lengths]", least=1, most=LONGEST
@@ -126,7 +125,7 @@ class Context(Analysis):
             for length in self.lengths:
                 errors = errors_of(task, subject, prompt.last(task.tokens(length)))
                 values = errors[:, -last:].mean(1)
-                rows.append(row(name, "error", values, length=length))
+                rows += mean_rows({"error": values}, attn=name, length=length)
                 single += trained.of_prompts({"attn": name, "length": length}, {"error": values})
             trained.tick(done + 1, len(subjects))
         return {"context": rows, "prompts": single}
@@ -179,12 +178,11 @@ class PerPosition(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"per-position": ("tokens",), "ends": (), "prompts": ("prompt",)}
     title: ClassVar[str] = "error at each place of a prompt"
-    of_errors: ClassVar[bool] = True
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {
-        **dict.fromkeys(("beyond", "within", "end-of-training", "end", "rise"), ("ends",)),
-        "error": ("per-position", "tokens"),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **dict.fromkeys(("beyond", "within", "end-of-training", "end"), Metric("ends", kind="error", baselines=True)),
+        "rise": Metric("ends", kind="change"),
+        "error": Metric("per-position", ("tokens",), kind="error", baselines=True),
     }
-    error_metrics: ClassVar[Sequence[str]] = ("", "beyond", "within", "end-of-training", "end", "error")
 
     length: int | None = option(
         None, "Examples of a prompt.  [default: the longest that was tested]", least=2, most=LONGEST
@@ -224,9 +222,9 @@ class PerPosition(Analysis):
         for done, (name, subject) in enumerate(subjects.items()):
             errors = errors_of(trained.task, subject, prompt)
             for tokens, chosen in lies.steps.items():
-                found["per-position"].append(row(name, "error", errors[:, chosen].mean(1), tokens=tokens))
+                found["per-position"] += mean_rows({"error": errors[:, chosen].mean(1)}, attn=name, tokens=tokens)
             ends = lies.ends(errors)
-            found["ends"] += [row(name, metric, values) for metric, values in ends.items()]
+            found["ends"] += mean_rows(ends, attn=name)
             found["prompts"] += trained.of_prompts({"attn": name}, ends)
             trained.tick(done + 1, len(subjects))
         return found
@@ -264,10 +262,6 @@ class PerPosition(Analysis):
         ]
         return f"From the end of the training length to the end of the prompt the error goes {md.listed(said)}."
 
-    def span(self, task: Task, metric: str) -> float:
-        """Return twice that of errors for a ``rise``, which is a difference of two."""
-        return super().span(task, metric) * (1 + (metric == "rise"))
-
     def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Return the declared cells; for tasks whose errors span decades ``rise`` is left out."""
         if metric == "rise" and tasks.build(found.first.values("task")[0]).log_scale:
@@ -280,11 +274,6 @@ def answer_positions(task: Task, trained: int, length: int) -> AnswerPositions:
     asked = task.asked(length)
     first = task.scored_from if len(asked) > task.scored_from else 0
     return AnswerPositions(tuple(token + 1 for token in asked), task.asked(trained)[-1] + 1, first)
-
-
-def row(name: str, metric: str, values: Tensor, **where: float) -> dict[str, Any]:
-    """Values (b) of a normalizer -> a row of a grid: their mean, its standard error and their number."""
-    return {"attn": name, **where, "metric": metric} | summary(values)
 
 
 def error_writer(found: Findings) -> Callable[[float], str]:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import cell, check_factors, factors_of
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.findings import cell, check_factors, mean_rows
+from icl_lab.analyses.frame import ANY, Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base import published
 from icl_lab.base.errors import BadValue
@@ -24,7 +24,7 @@ from icl_lab.base.registry import require
 from icl_lab.comparison.statistics import paired
 from icl_lab.figures import lines
 from icl_lab.figures.base import short
-from icl_lab.runs.measure import errors_of, summary
+from icl_lab.runs.measure import errors_of
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
@@ -58,7 +58,7 @@ class Deviant(Analysis):
         "prompts": ("position", "factor", "prompt"),
     }
     title: ClassVar[str] = "one number stretched"
-    of_errors: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = {ANY: Metric("deviant", ("factor",), kind="error")}
 
     position: tuple[int, ...] = option((0,), "Index of the deviant example, or several: 0,5.", least=0)
     factors: tuple[float, ...] = option((), "What it is multiplied by, e.g. 1,10,100.  [default: the task's own]")
@@ -96,12 +96,12 @@ class Deviant(Analysis):
                 after = errors_of(suite, subject, disturbed)
                 where = {"attn": name, "position": min(at), "factor": factor}
                 metrics = suite.disturbed(before, after, disturbed, at)
-                cells += [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
+                cells += mean_rows(metrics, **where)
                 single += trained.of_prompts(where, metrics)
                 felt = recovery(before.mean(0), after.mean(0), max(at))
                 cells.append(cell("recovery", felt, len(after), **where))
                 for index, values in enumerate(after.unbind(1)):
-                    positions.append({**where, "index": index, "metric": "error"} | summary(values))
+                    positions += mean_rows({"error": values}, **where, index=index)
         return {"deviant": cells, "positions": positions, "prompts": single}
 
     def table(self, found: Findings) -> list[str]:
@@ -142,8 +142,8 @@ class Deviant(Analysis):
 
     def finding(self, found: Findings) -> str:
         """The errors at the greatest factor and of the undisturbed prompt, means over seeds."""
-        grid, factors = found["deviant"], found["deviant"].values("factor")
-        metric, most = "mse" if "mse" in grid.values("metric") else "balanced-last", max(factors)
+        factors = found["deviant"].values("factor")
+        metric, most = usual_metric(found), max(factors)
         errors = []
         for rule in found.rules:
             before = f" (undisturbed {short(mean(found, rule, metric, 1.0))})" if 1.0 in factors and most != 1 else ""
@@ -151,11 +151,14 @@ class Deviant(Analysis):
         where = f"{'index' if len(self.position) == 1 else 'indices'} {md.listed(map(str, self.position))}"
         return f"With the number at {where} multiplied by {most:g}: {WORDS[metric]} {md.listed(errors)}."
 
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
-        """The factors asked for, of ``mse`` or ``balanced-last`` unless another metric is named."""
-        metric = metric or ("mse" if "mse" in found["deviant"].values("metric") else "balanced-last")
-        own = found.own("deviant", of, seed).where(metric=metric)
-        return Grid.join(own.where(factor=factor) for factor in factors_of(cells))
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
+        """The factors that a claim names, of ``mse`` or ``balanced-last`` unless another metric is named."""
+        return super().cells_of(found, of, cells, metric or usual_metric(found), seed)
+
+
+def usual_metric(found: StoredGrids) -> str:
+    """The error after the deviant: the mean squared one, or else the error rate of the last answer."""
+    return "mse" if "mse" in found["deviant"].values("metric") else "balanced-last"
 
 
 def mean(found: Findings, name: str, metric: str, factor: float) -> float:

@@ -18,20 +18,19 @@ from torch import Tensor, nn
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import known
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.findings import known, mean_rows
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Undefined
 from icl_lab.base.grid import Grid
 from icl_lab.base.registry import require
 from icl_lab.base.rescale import Rescaling
-from icl_lab.comparison.statistics import Scale
 from icl_lab.figures import shares as pictures
 from icl_lab.figures.base import short
 from icl_lab.model.blocks import Block
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.floor import exact_within_bound
-from icl_lab.runs.measure import predict, summary
+from icl_lab.runs.measure import predict
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.tasks.base import Prompt, Task
@@ -73,11 +72,13 @@ class Equivariance(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"equivariance": ("scale",)}
     title: ClassVar[str] = "answers to multiplied labels, part by part"
     usual_task: ClassVar[str] = "linear"
-    error_metrics: ClassVar[Sequence[str]] = ("error",)
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
-        (*ERRORS, *PARTS, *(f"all-but-{part}" for part in PARTS), "all"), ("equivariance", "scale")
-    )
-    constants: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **dict.fromkeys(ERRORS, Metric("equivariance", ("scale",), kind="ratio")),
+        "error": Metric("equivariance", ("scale",), kind="ratio", baselines=True),
+        **dict.fromkeys(
+            (*PARTS, *(f"all-but-{part}" for part in PARTS), "all"), Metric("equivariance", ("scale",), constants=True)
+        ),
+    }
 
     scales: tuple[float, ...] = option(
         (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0), "What labels are multiplied by.", least=1e-6, most=1e6
@@ -116,8 +117,7 @@ class Equivariance(Analysis):
                     left = failures(model, prompt, scale, at)
                     numbers |= {metric: some * (1 - ratio(each, squares["failure"])) for metric, each in left.items()}
                     trained.tick(done, len(self.scales))
-                where = {"attn": name, "scale": scale}
-                rows += [{**where, "metric": metric} | summary(values) for metric, values in numbers.items()]
+                rows += mean_rows(numbers, attn=name, scale=scale)
         return {"equivariance": rows}
 
     def table(self, found: Findings) -> list[str]:
@@ -168,19 +168,11 @@ class Equivariance(Analysis):
             said.append(f"{short(means[rule, 'failure', scale])} with {rule} ({part})")
         return f"With labels times {scale:g} the squared failure of equivariance is {md.listed(said)}."
 
-    def scale_of(self, task: Task, metric: str) -> Scale:
-        """Ratios of errors, differences of shares."""
-        return "log-ratio" if (metric or "failure") in ERRORS else "difference"
-
-    def constant(self, of: str, metric: str) -> float | None:
-        """Return the number for shares alone; errors have references."""
-        return None if (metric or "failure") in ERRORS else super().constant(of, metric)
-
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Return the declared cells; raises ``Undefined`` where answers are equivariant."""
-        own = self.declared_cells(found, of, cells, metric, seed)
-        values = own.frame["value"]
-        if values.isna().any() or ((metric or "failure") in ERRORS and (values <= 0).any()):
+        own = super().cells_of(found, of, cells, metric, seed)
+        values = cast(Grid, own).frame["value"]  # every metric is a mean of cells
+        if values.isna().any() or (self.metric(metric).kind == "ratio" and (values <= 0).any()):
             raise Undefined("answers are equivariant there, so that there is no failure to compare or to share out")
         return own
 

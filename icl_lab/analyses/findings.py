@@ -1,4 +1,4 @@
-"""One trained model as an analysis meets it, and the labelled grids that are found in all of them."""
+"""One trained model, and the labelled grids of numbers of all models that an analysis asks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from icl_lab.comparison.given import Array
 from icl_lab.comparison.statistics import resampled
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.pipeline import subject
-from icl_lab.runs.measure import Subject, TestSpec, draw, influences
+from icl_lab.runs.measure import Subject, TestSpec, draw, influences, summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import RunSpec, change, check
@@ -37,9 +37,14 @@ def cell(metric: str, value: float | None, count: int = 1, **where: object) -> R
     return {**where, "metric": metric, "value": value, "stderr": None, "count": count}
 
 
+def mean_rows(metrics: Mapping[str, Tensor], **where: object) -> list[Row]:
+    """Metrics (b) of prompts -> a row of a grid for each: the mean, its standard error, and the number of prompts."""
+    return [{**where, "metric": metric} | summary(values) for metric, values in metrics.items()]
+
+
 @dataclass(frozen=True)
 class TrainedModel:
-    """One trained model as an analysis meets it."""
+    """One trained model, its run, and the label of its rows."""
 
     label: str  # what its rows are called in the column attn: the normalizer, or the variant of an experiment
     run: Run
@@ -74,10 +79,10 @@ class TrainedModel:
 
     def subjects(self) -> dict[str, Subject]:
         """Return the model and, with the first model only, the task's reference predictors."""
-        found = {self.label: subject(self.model, self.task, self.lab.device)}
+        subjects = {self.label: subject(self.model, self.task, self.lab.device)}
         if self.first:
-            found |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
-        return found
+            subjects |= {f"reference:{name}": Subject(predict) for name, predict in self.task.references().items()}
+        return subjects
 
     def of_prompts(self, where: Row, metrics: Mapping[str, Tensor]) -> list[Row]:
         """Return metrics, (b) or (b g), NaN where a prompt does not count, as rows of the grid ``prompts``.
@@ -87,10 +92,10 @@ class TrainedModel:
         """
         if self.run.seed >= SEEDS:
             return []
-        known = {metric: influences(values).tolist() for metric, values in metrics.items()}
+        contributions = {metric: influences(values).tolist() for metric, values in metrics.items()}
         return [
             {**where, **cell(metric, float(f"{value:.{DIGITS}g}"), prompt=prompt)}
-            for metric, values in known.items()
+            for metric, values in contributions.items()
             for prompt, value in enumerate(values)
         ]
 
@@ -137,13 +142,6 @@ def with_undisturbed(factors: Iterable[float]) -> tuple[float, ...]:
     (1.0, 10.0, 100.0)
     """
     return tuple(sorted({1.0, *map(float, factors)}))
-
-
-def factors_of(cells: Mapping[str, Sequence[float]]) -> list[float]:
-    """Return the factors in the cells of a claim; raises ``KeyError`` where it names none."""
-    if "factor" not in cells:
-        raise KeyError("a claim about a number that is multiplied names its factors: cells = { factor = [100] }")
-    return list(cells["factor"])
 
 
 def known(values: Iterable[float]) -> list[float]:
@@ -213,16 +211,16 @@ class StoredGrids:
     def on_resamples(self, cells: Grid, *, logarithm: bool = False) -> Array | None:
         """Return the mean of some cells, or of their logarithms, on the prompts asked and on resamples of them.
 
-        (1 + resamples); None where the prompts of one cell are not kept.
+        (1 + resamples); None where the prompts of one cell are not kept, or cells have several counts of them.
         """
         if "prompts" not in self.grids:
             return None
-        labels = ["attn", "seed", "metric", *(axis for axis in self["prompts"].axes if axis != "prompt")]
-        kept = self["prompts"].by(*labels)
-        chosen = list(dict.fromkeys(cells.frame[labels].itertuples(index=False, name=None)))
-        if any(each not in kept for each in chosen):
+        columns = ["attn", "seed", "metric", *(axis for axis in self["prompts"].axes if axis != "prompt")]
+        kept = self["prompts"].by(*columns)
+        chosen = list(dict.fromkeys(cells.frame[columns].itertuples(index=False, name=None)))
+        if any(labels not in kept for labels in chosen) or len({len(kept[labels]) for labels in chosen}) > 1:
             return None
-        means = resampled([kept[each] for each in chosen], seed=0)
+        means = resampled([kept[labels] for labels in chosen], seed=0)
         return np.asarray((np.log(means) if logarithm else means).mean(axis=1))
 
     def own(self, name: str, of: str, seed: int) -> Grid:
@@ -233,6 +231,11 @@ class StoredGrids:
 
 @dataclass(frozen=True)
 class Findings(StoredGrids):
-    """The same with the specification of the first run."""
+    """The same with the specification of each label."""
 
-    spec: RunSpec
+    specs: Mapping[str, RunSpec]
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of the first label."""
+        return next(iter(self.specs.values()))

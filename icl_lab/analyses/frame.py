@@ -2,9 +2,8 @@
 
 A subclass of ``Analysis`` is a frozen dataclass, announced by ``@registry.add("name")``. Its fields are its options: on
 the command line, behind ``make name ARGS=...``, and under ``[options]`` in an experiment's file. It measures one model
-and declares the rest: the axes of its grids, the metrics that tables and pictures show, the cells that a claim reads.
-Files, tables, pictures and values follow from these unless it says otherwise. ``runner.py`` trains missing models and
-asks, ``publish.py`` writes the folder.
+as rows of grids, and makes the table, the figures and the finding from the grids of all; ``metrics`` declares which
+cells a claim reads. ``runner.py`` trains missing models and asks, ``publish.py`` writes the folder.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -29,8 +28,7 @@ from icl_lab.analyses.findings import Row as Row
 from icl_lab.analyses.findings import Rows as Rows
 from icl_lab.analyses.findings import StoredGrids as StoredGrids
 from icl_lab.analyses.findings import TrainedModel as TrainedModel
-from icl_lab.analyses.findings import known, known_median
-from icl_lab.base import markdown as md
+from icl_lab.analyses.findings import known
 from icl_lab.base.errors import BadValue, Undefined, UnknownOption
 from icl_lab.base.files import present
 from icl_lab.base.grid import Grid
@@ -47,12 +45,31 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")  # measured in one model
 S = TypeVar("S")  # read from the folder of an analysis; claims are judged from it
-F = TypeVar("F")  # found in all models; tables and figures are made from it
-G = TypeVar("G", bound=Findings)
+F = TypeVar("F")  # findings in all models, from which tables and figures follow
 Cells = Mapping[str, Sequence[float]]  # an axis -> the values that a claim names
 SHIFTS = "shifts"  # in ``Analysis.grids``: every axis of the task's test grid
 WHOLES = 1_000_000  # the greatest whole number of an option that names no other bound
 VALUES = 1000  # of one option: each is measured by itself
+ANY = "*"  # in ``AnalysisOf.metrics``: every metric that is not named
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A metric of claims: which cells of which grid its value is the mean of, and how two values are compared.
+
+    ``number``: differences; ``share``: those of shares and rates, 1 at most; ``error``: ratios where errors of the task
+    span decades; ``change``: differences of two errors; ``ratio``: ratios, so that the value is a mean logarithm;
+    ``logarithm``: ratios of cells that hold logarithms.
+    """
+
+    grid: str = ""  # empty: of an analysis that keeps no grids
+    named: Sequence[str] = ()  # axes whose values a claim has to name
+    last: Sequence[str] = ()  # axes at their greatest value where a claim does not name them
+    usual: Cells = dataclasses.field(default_factory=dict)  # values of further axes where a claim does not name them
+    kind: Literal["number", "share", "error", "change", "ratio", "logarithm"] = "number"
+    constants: bool = False  # whether a claim may name a number as its subject: reference:0.25
+    mean: bool = True  # False: ``value`` computes it in another way
+    baselines: bool = False  # whether it is an error of models and references alike, which models have to beat
 
 
 def option(
@@ -88,8 +105,8 @@ def kind_of(hint: object) -> tuple[type, bool]:
 def bounds(field: "dataclasses.Field[Any]", kind: type) -> tuple[float, float]:
     """Return the least and the greatest value of an option of numbers, those of its kind where it names none."""
     usual = (-WHOLES, WHOLES) if kind is int else (-GREATEST, GREATEST)
-    found = (field.metadata.get(name) for name in ("least", "most"))
-    least, most = (bound if declared is None else declared for declared, bound in zip(found, usual, strict=True))
+    own = (field.metadata.get(name) for name in ("least", "most"))
+    least, most = (bound if declared is None else declared for declared, bound in zip(own, usual, strict=True))
     return least, most
 
 
@@ -110,9 +127,7 @@ class AnalysisOf(ABC, Generic[M, S, F]):
     reads_models: ClassVar[bool] = True  # False: a model is loaded, or trained, only where it is asked for
     trains: ClassVar[bool] = True  # False: normalizers are asked without a model; a run is a normalizer and a seed
     kinds: ClassVar[Sequence[str]] = ("png", "svg")  # formats of its published figures
-    of_errors: ClassVar[bool] = False  # whether claims are about errors: compared as ratios where these span decades
-    of_shares: ClassVar[bool] = False  # whether claims are about shares or rates, which differ by 1 at most
-    error_metrics: ClassVar[Sequence[str]] = ()  # metrics of claims that are errors of models and references alike
+    metrics: ClassVar[Mapping[str, Metric]] = {}  # of claims, the usual one first
     version: ClassVar[int] = 1  # of studies from before records held the hash of the code, which tells versions apart
 
     def __post_init__(self) -> None:
@@ -122,15 +137,15 @@ class AnalysisOf(ABC, Generic[M, S, F]):
             value = getattr(self, field.name)
             if isinstance(value, tuple) and len(value) > VALUES:
                 raise BadValue(f"{field.name} takes at most {VALUES} values, got {len(value):,}.")
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, float) and not math.isfinite(each):
-                    raise BadValue(f"{field.name} must be finite, got {each:g}.")
-                if isinstance(each, int | float) and not isinstance(each, bool):
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, float) and not math.isfinite(number):
+                    raise BadValue(f"{field.name} must be finite, got {number:g}.")
+                if isinstance(number, int | float) and not isinstance(number, bool):
                     least, most = bounds(field, kind_of(hints[field.name])[0])
-                    if each < least:
-                        raise BadValue(f"{field.name} must be at least {least:g}, got {_plain(each)}.")
-                    if each > most:
-                        raise BadValue(f"{field.name} must be at most {_plain(most)}, got {_plain(each)}.")
+                    if number < least:
+                        raise BadValue(f"{field.name} must be at least {least:g}, got {_plain(number)}.")
+                    if number > most:
+                        raise BadValue(f"{field.name} must be at most {_plain(most)}, got {_plain(number)}.")
 
     @property
     def name(self) -> str:
@@ -206,16 +221,20 @@ class AnalysisOf(ABC, Generic[M, S, F]):
         None where the folder does not hold all of that.
         """
 
-    def scale_of(self, task: Task, metric: str) -> Scale:
-        """Return the scale on which claims compare a metric (empty: the usual one).
+    def metric(self, name: str) -> Metric:
+        """Return the declaration of a metric (empty: the usual one); one that is not declared is a plain number."""
+        declared = self.metrics.get(name or next(iter(self.metrics), ""))
+        return declared or self.metrics.get(ANY, Metric())
 
-        ``value`` is a mean logarithm for ratios. By default all metrics are compared alike (``of_errors``).
-        """
-        return "log-ratio" if self.of_errors and task.log_scale else "difference"
+    def scale_of(self, task: Task, metric: str) -> Scale:
+        """Return the scale on which claims compare a metric; ``value`` is a mean logarithm for ratios."""
+        kind = self.metric(metric).kind
+        ratio = task.log_scale if kind == "error" else kind in ("ratio", "logarithm")
+        return "log-ratio" if ratio else "difference"
 
     def span(self, task: Task, metric: str) -> float:
-        """Return the largest difference of two values of a metric (empty: the usual one): 1 of rates and shares."""
-        return 1.0 if self.of_shares else task.worst if self.of_errors else math.inf
+        """Return the largest difference of two values of a metric: 1 of rates and shares."""
+        return {"share": 1.0, "error": task.worst, "change": 2 * task.worst}.get(self.metric(metric).kind, math.inf)
 
     def subjects(self, variants: Sequence[str]) -> Sequence[str]:
         """Return the subjects of claims other than references: the variants of the experiment."""
@@ -249,27 +268,18 @@ class AnalysisOf(ABC, Generic[M, S, F]):
 AnyAnalysis = AnalysisOf[Any, Any, Any]  # for code that asks whatever analysis is named
 
 
-class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
-    """An analysis whose numbers are labelled grids, and whose findings (G) follow from these."""
+class Analysis(AnalysisOf[Rows, StoredGrids, Findings]):
+    """An analysis whose numbers are labelled grids, from which its findings follow."""
 
+    findings: ClassVar[type[Findings]] = Findings  # with the numbers that follow from the grids
     needed: ClassVar[Sequence[str]] = ()  # grids that its tables and figures read, apart from the first
-    words: ClassVar[Mapping[str, str]] = {}  # each metric that is shown -> its name in tables and pictures
-    along: ClassVar[str] = ""  # axis of the first grid that tables and pictures go along
-    across: ClassVar[str] = ""  # its name in pictures
-    base: ClassVar[int] = 10  # of its logarithms there
-    logarithmic: ClassVar[Sequence[str]] = ()  # metrics that are drawn on two logarithmic axes
-    sentence: ClassVar[str] = ""  # the finding; {} is the list of ``said`` of each normalizer
-    # Each metric of claims, the usual one first -> its grid, and the axes whose values a claim has to name.
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {}
-    last: ClassVar[Sequence[str]] = ()  # axes that are at their last value where a claim does not name them
-    constants: ClassVar[bool] = False  # whether a claim may name a number as its subject: reference:0.25
     undefined: ClassVar[str] = ""  # reason why cells may be NaN: they are left out, or nothing is left
 
     @abstractmethod
     def measure(self, trained: TrainedModel) -> Rows:
         """Ask one model; return the rows of each grid by its name, without the labels of the run."""
 
-    def collect(self, answers: Sequence[tuple[TrainedModel, Rows]]) -> G:
+    def collect(self, answers: Sequence[tuple[TrainedModel, Rows]]) -> Findings:
         """Put the rows of all models into labelled grids; a grid without rows is left out."""
         first = answers[0][0]
         shifts = [axis for axis in first.cell if axis != "length"]
@@ -278,13 +288,9 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
             rows = [row for trained, rows in answers for row in trained.labelled(rows.get(name, ()))]
             if rows:
                 grids[name] = Grid.of(rows, [a for axis in axes for a in (shifts if axis == SHIFTS else [axis])])
-        return self.completed(Findings(grids, first.spec), {trained.label: trained.spec for trained, _ in answers})
+        return self.findings(grids, {trained.label: trained.spec for trained, _ in answers})
 
-    @abstractmethod
-    def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> G:
-        """Add the numbers that follow from the grids and the specification of each label."""
-
-    def files(self, found: G) -> dict[str, str | bytes]:
+    def files(self, found: Findings) -> dict[str, str | bytes]:
         """Return each grid as CSV."""
         return {f"{name}.csv": grid.csv() for name, grid in found.grids.items()}
 
@@ -295,12 +301,12 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
             return None
         return StoredGrids({name: Grid.read(path) for name, path in paths.items()})
 
-    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> G | None:
+    def again(self, folder: Path, specs: Mapping[str, RunSpec]) -> Findings | None:
         """Return the findings from the stored grids; a grid without rows has no file."""
         found = self.read(folder)
-        if found is None or type(self).collect is not GridAnalysis.collect or not self.shows(found):
+        if found is None or type(self).collect is not Analysis.collect or not self.shows(found):
             return None
-        return self.completed(Findings(found.grids, next(iter(specs.values()))), specs)
+        return self.findings(found.grids, specs)
 
     def shows(self, found: StoredGrids) -> bool:
         """True if the stored grids suffice for tables and figures; claims may need less."""
@@ -309,76 +315,35 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
     def seeds(self, found: StoredGrids) -> list[int]:
         return list(found.seeds)
 
-    def table(self, found: G) -> list[str]:
-        """Return a table per metric of ``words``: normalizers down, ``along`` across, medians over everything else."""
-        columns = [f"{self.along} {at:g}" for at in found.first.values(self.along)]
-        text = list[str]()
-        for metric, words in self.words.items():
-            rows = found.rows(next(iter(self.grids)), self.along, _median, metric=metric)
-            text += ["", *md.table([words, *columns], rows)]
-        return text[1:]
-
-    def panels(self, found: G) -> dict[str, dict[str, Curves]]:
-        """Return a panel per metric of ``words``: curves of each normalizer, one for all other labels in common."""
-        others = ["seed", *(axis for axis in found.first.axes if axis != self.along)]
-        return {
-            words: found.curves_by_rule(next(iter(self.grids)), self.along, *others, metric=metric)
-            for metric, words in self.words.items()
-        }
-
-    def mark(self, found: G) -> float | None:
-        """Return the value of the axis that pictures dot, such as the longest prompt of training."""
-        return None
-
-    def figures(self, found: G, title: str) -> "Mapping[str, Figure]":
-        """Draw ``panels``."""
-        from icl_lab.figures.heads import curves
-
-        scales, across = {self.words[metric]: "xy" for metric in self.logarithmic}, self.across or self.along
-        panels, mark = self.panels(found), self.mark(found)
-        drawn = curves(panels, title=title, across=across, scales=scales, mark=mark, base=self.base)
-        return {next(iter(self.grids)): drawn}
-
-    def said(self, found: G, rule: str) -> str:
-        """Return the number of a normalizer in ``sentence``: the median of the first metric of ``words``."""
-        return _median(list(found.first.where(attn=rule, metric=next(iter(self.words))).frame["value"]))
-
-    def finding(self, found: G) -> str:
-        """Return ``sentence`` with the numbers of all normalizers; empty where none is declared."""
-        if not self.sentence:
-            return ""
-        return self.sentence.format(md.listed(f"{self.said(found, rule)} with {rule}" for rule in found.rules))
-
-    def constant(self, of: str, metric: str) -> float | None:
-        """Return the number that a claim names as its subject (``reference:0.25``); None for another subject."""
-        return constant(of) if self.constants else None
-
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
-        """Return the cells that ``value`` is the mean of; None where it is not a mean."""
-        return self.declared_cells(found, of, cells, metric, seed) if self.metrics else None
-
-    def declared_cells(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
-        """Return the cells that ``metrics`` and ``last`` declare.
-
-        Raises ``KeyError`` with a sentence for another metric, for an axis that is missing, and for a value that no
-        cell has.
-        """
-        metric = metric or next(iter(self.metrics))
-        if metric not in self.metrics:
+    def rows_of(self, found: StoredGrids, of: str, metric: str, seed: int) -> Grid:
+        """Return the rows of a subject in the grid of a metric; raises ``KeyError`` without such a metric or grid."""
+        if metric not in self.metrics and ANY not in self.metrics:
             there = f"there {'is' if len(self.metrics) == 1 else 'are'} {', '.join(self.metrics)}"
             raise KeyError(f"{self.name} has no metric '{metric}'; {there}")
-        name, *needed = self.metrics[metric]
-        own = found.own(name, of, seed).where(metric=metric)
-        for axis in needed:
+        if (grid := self.metric(metric).grid) not in found.grids:
+            raise KeyError(f"'{metric}' stands in {grid}.csv, which is not there")
+        return found.own(grid, of, seed)
+
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
+        """Return the cells that ``value`` is the mean of, as ``metrics`` declares; None where it is not a mean.
+
+        Raises ``KeyError`` with a sentence for an axis that is missing, and for a value that no cell has.
+        """
+        metric = metric or next(iter(self.metrics), "")
+        declared = self.metric(metric)
+        if not self.metrics or not declared.mean:
+            return None
+        own = self.rows_of(found, of, metric, seed).where(metric=metric)
+        for axis in declared.named:
             if axis not in cells:
                 example = f"cells = {{ {axis} = [{own.values(axis)[-1]:g}] }}"
                 raise KeyError(f"a claim about '{metric}' names its {axis}: {example}")
-        chosen = {axis: [max(own.values(axis))] for axis in self.last} | dict(cells)
+        chosen = {axis: [max(own.values(axis))] for axis in declared.last} | dict(declared.usual) | dict(cells)
         return Grid.join(own.where(**dict(zip(chosen, values, strict=True))) for values in product(*chosen.values()))
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """Return the mean of ``cells_of``, or the mean logarithm; of a number the number."""
-        if (number := self.constant(of, metric)) is not None:
+        if (number := self._constant(of, metric)) is not None:
             return number
         if (chosen := self.cells_of(found, of, cells, metric, seed)) is None:
             return super().value(found, of, cells, metric, seed)
@@ -389,27 +354,27 @@ class GridAnalysis(AnalysisOf[Rows, StoredGrids, G], Generic[G]):
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Return the same mean on resamples of the prompts, where the grid ``prompts`` is kept."""
-        if (number := self.constant(of, metric)) is not None:
+        if (number := self._constant(of, metric)) is not None:
             return np.full(1 + RESAMPLES, number)
         chosen = self.cells_of(found, of, cells, metric, seed)
         return None if chosen is None else found.on_resamples(chosen, logarithm=self._as_ratio(chosen, metric))
 
     def prompts_error(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """Return the mean standard error of the cells, or that of their logarithms; 0 of a number."""
-        if self.constant(of, metric) is not None:
+        if self._constant(of, metric) is not None:
             return 0.0
         chosen = self.cells_of(found, of, cells, metric, seed)
         return math.nan if chosen is None else chosen.mean_error(logarithm=self._as_ratio(chosen, metric))
 
+    def _constant(self, of: str, metric: str) -> float | None:
+        """The number that a claim names as its subject, or its logarithm; None of another subject."""
+        declared = self.metric(metric)
+        number = constant(of) if declared.constants else None
+        return number if number is None or declared.kind != "ratio" else math.log(number)
+
     def _as_ratio(self, chosen: Grid, metric: str) -> bool:
-        return self.scale_of(tasks.build(chosen.values("task")[0]), metric) == "log-ratio"
-
-
-class Analysis(GridAnalysis[Findings]):
-    """An analysis whose findings are its grids, as those of nearly all are."""
-
-    def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> Findings:
-        return found
+        task = tasks.build(chosen.values("task")[0])
+        return self.scale_of(task, metric) == "log-ratio" and self.metric(metric).kind != "logarithm"
 
 
 def build(name: str, options: Mapping[str, object]) -> AnyAnalysis:
@@ -428,26 +393,22 @@ def build(name: str, options: Mapping[str, object]) -> AnyAnalysis:
             values[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:
             raise BadValue(f"The analysis '{name}': {key}: {error}, got {value!r}.") from None
-    made: AnyAnalysis = part(**values)
-    return made
+    analysis: AnyAnalysis = part(**values)
+    return analysis
 
 
 def constant(of: str) -> float | None:
     """Return the number that a claim names as its subject, such as ``reference:0.25``; None for another subject.
 
-    Raises ``KeyError`` for another reference.
+    ``reference:nothing`` is 0. Raises ``KeyError`` for another reference.
     """
     kind, _, text = of.partition(":")
     if kind != "reference":
         return None
     try:
-        return float(text)
+        return float("0" if text == "nothing" else text)
     except ValueError:
         raise KeyError(f"'{of}' is no number; a bound is named as reference:0.25") from None
-
-
-def _median(values: Sequence[float]) -> str:
-    return md.short(known_median(values))
 
 
 def _plain(value: float) -> str:

@@ -6,16 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import statistics, watchable
-from icl_lab.analyses.findings import Curves, Findings, Row, Rows, StoredGrids, TrainedModel, known_median
-from icl_lab.analyses.frame import SHIFTS, Analysis, Cells, option
+from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel, known_median
+from icl_lab.analyses.frame import ANY, SHIFTS, Analysis, Cells, Metric, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.figures.base import short
+from icl_lab.figures.heads import curves
 from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs.measure import summary
 from icl_lab.runs.spec import RunSpec
@@ -44,9 +46,7 @@ class Heads(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"heads": (SHIFTS, "length", "layer", "head", "index")}
     title: ClassVar[str] = "what heads attend to, as in training"
-    across: ClassVar[str] = "answer of the prompt, from 1"
-    constants: ClassVar[bool] = True
-    of_shares: ClassVar[bool] = True  # entropies are those of log n
+    metrics: ClassVar[Mapping[str, Metric]] = {ANY: Metric("heads", mean=False, kind="share", constants=True)}
 
     prompts: int = option(64, "Prompts in each cell.", least=2, most=100_000)
 
@@ -92,15 +92,16 @@ class Heads(Analysis):
                 text.append(md.row([f"`{rule}`", words, *medians]))
         return text
 
-    def panels(self, found: Findings) -> dict[str, dict[str, Curves]]:
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Some of the statistics over the place in the prompt, in training conditions, every head a thin line."""
         grid, others = found["heads"], ("seed", "layer", "head")
         own = {rule: grid.where(attn=rule, **training(grid.where(attn=rule))) for rule in found.rules}
-        return {
+        panels = {
             WORDS[metric]: {rule: cells.where(metric=metric).lines("index", *others) for rule, cells in own.items()}
             for metric in SHOWN
             if metric in grid.values("metric")
         }
+        return {"heads": curves(panels, title=title, across="answer of the prompt, from 1", scales={})}
 
     def finding(self, found: Findings) -> str:
         """Entropy and largest weight of the median head in training conditions."""
@@ -120,7 +121,7 @@ class Heads(Analysis):
 
         Axes that cells do not name are as in training, and ``index`` is the last answer of a prompt.
         """
-        if (number := self.constant(of, metric)) is not None:
+        if (number := self._constant(of, metric)) is not None:
             return number
         grid = found["heads"].where(attn=of, seed=seed)
         named = {axis: values for axis, values in cells.items() if axis != "index"}

@@ -14,16 +14,14 @@ from matplotlib.figure import Figure
 
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import cell
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.frame import Analysis, Findings, Metric, Rows, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
-from icl_lab.comparison.statistics import Scale
 from icl_lab.figures import training
 from icl_lab.figures.base import short
 from icl_lab.runs.run import Run
 from icl_lab.runs.run_files import row_at
-from icl_lab.tasks.base import Task
 
 History = Sequence[Mapping[str, float]]
 
@@ -34,19 +32,19 @@ class Learning(Analysis):
     """Compare how losses fall in training: at shares of the steps, when they pass a bar, and where they end.
 
     ``history``: the training loss at each step that was kept, and the numbers that normalizers learned. ``learning``:
-    of each run its final loss, the loss at shares of the steps, and the first step at which the loss was below the bar.
+    of each run its ``final`` loss, the loss at each ``share`` of the steps, the first step at which the loss was
+    ``below`` the bar (none where it never was), and the ``mean`` logarithm of the loss over the history.
     """
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"learning": ("share",), "history": ("step",)}
     needed: ClassVar[Sequence[str]] = ("history",)
     title: ClassVar[str] = "loss in training"
-    sentence: ClassVar[str] = "Training ends at a loss of {} (geometric means over seeds)."
     reads_models: ClassVar[bool] = False
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {
-        "final": ("learning",),
-        "share": ("learning", "share"),
-        "below": ("learning",),
-        "mean": ("learning",),
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "final": Metric("learning", kind="ratio"),
+        "share": Metric("learning", ("share",), kind="ratio"),
+        "below": Metric("learning", kind="ratio"),
+        "mean": Metric("learning", kind="logarithm"),
     }
 
     shares: tuple[float, ...] = option((0.1, 0.25, 0.5, 0.75, 1.0), "Shares of the steps, above 0 to 1.", least=0)
@@ -117,23 +115,11 @@ class Learning(Analysis):
         }
         return {"learning": training.spans(curves, title=title, label="training loss")}
 
-    def said(self, found: Findings, rule: str) -> str:
-        """The final loss."""
-        return short(_middle(found["learning"].where(attn=rule, metric="final")))
-
-    def scale_of(self, task: Task, metric: str) -> Scale:
-        return "log-ratio"
-
-    def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
-        """The logarithm of the ``final`` loss (usual), or of one of these.
-
-        ``share``: the loss at the shares that cells name, their geometric mean; ``below``: the first step at which the
-        loss was below the bar; ``mean``: the geometric mean over all rows of the history. Raises ``KeyError`` where
-        there is none: a run that never came below the bar has no such step.
-        """
-        chosen = self.declared_cells(found, of, cells, metric, seed)
-        values = [float(value) for value in chosen.frame["value"]]
-        return fmean(values if metric == "mean" else map(math.log, values))
+    def finding(self, found: Findings) -> str:
+        """The final loss of each normalizer."""
+        final = {rule: _middle(found["learning"].where(attn=rule, metric="final")) for rule in found.rules}
+        losses = md.listed(f"{short(loss)} with {rule}" for rule, loss in final.items())
+        return f"Training ends at a loss of {losses} (geometric means over seeds)."
 
 
 def stored(run: Run) -> list[dict[str, float]] | None:

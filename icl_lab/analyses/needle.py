@@ -16,8 +16,8 @@ from torch import Tensor
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import attention_rows, shares
-from icl_lab.analyses.findings import Findings, Rows, StoredGrids, TrainedModel, cell, check_drawn
-from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.analyses.findings import cell, check_drawn
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue, Undefined
 from icl_lab.base.grid import Grid
@@ -35,7 +35,6 @@ from icl_lab.training.curriculum import LONGEST
 TOP = 25  # heads that are shown, as in Figure 7 of arXiv 2501.19399
 STRETCH = 8  # the usual test length, in training lengths: as in the paper
 OUTCOMES = ("wrong", "first only", "all right")
-CLAIMS = ("best-head", "top", "found", "first", "auc")
 LEAST_OUTCOME = {"found": len(OUTCOMES) - 1, "first": 1}  # that counts as a success, an index of OUTCOMES
 
 
@@ -53,8 +52,11 @@ class NeedleScores(Analysis):
     needed: ClassVar[Sequence[str]] = ("trials",)
     title: ClassVar[str] = "attention to the needle"
     usual_task: ClassVar[str] = "needle"
-    constants: ClassVar[bool] = True
-    of_shares: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "top": Metric("trials", mean=False, kind="share", constants=True),
+        "best-head": Metric("heads", kind="share", constants=True),
+        **dict.fromkeys(("found", "first", "auc"), Metric("trials", mean=False, kind="share", constants=True)),
+    }
 
     length: int | None = option(None, "Tokens of a prompt.  [default: 8 training lengths]", least=1, most=LONGEST)
     trials: int = option(100, "Prompts.", least=2, most=100_000, names=("prompts",))
@@ -147,13 +149,9 @@ class NeedleScores(Analysis):
         name the length. Raises ``KeyError`` on another metric, and where all trials ended alike.
         """
         metric = metric or "top"
-        if metric not in CLAIMS:
-            raise KeyError(f"needle has no metric '{metric}'; there are {', '.join(CLAIMS)}")
-        if metric == "best-head" or self.constant(of, metric) is not None:
+        if metric == "best-head" or self._constant(of, metric) is not None:
             return super().value(found, of, cells, metric, seed)
-        if "trials" not in found.grids:
-            raise KeyError(f"'{metric}' stands in trials.csv, which is not there")
-        tops, right = _trials(found, of, cells, metric, seed)
+        tops, right = self._trials(found, of, cells, metric, seed)
         if metric == "auc":
             return auc(tops.flatten().tolist(), right.flatten().tolist())
         return float((tops if metric == "top" else right).mean())
@@ -161,11 +159,11 @@ class NeedleScores(Analysis):
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of all metrics but ``best-head``, where the trials are kept."""
         metric = metric or "top"
-        if self.constant(of, metric) is not None:
+        if self._constant(of, metric) is not None:
             return super().on_resamples(found, of, cells, metric, seed)
         if metric == "best-head" or "trials" not in found.grids:
             return None
-        tops, right = _trials(found, of, cells, metric, seed)
+        tops, right = self._trials(found, of, cells, metric, seed)
         if metric == "auc":
             return auc_on_resamples(tops, right)
         return np.asarray(resampled(tops if metric == "top" else right, seed=0).mean(axis=1))
@@ -174,8 +172,16 @@ class NeedleScores(Analysis):
         """Head that is best on these trials, for ``best-head``; None for numbers of single trials."""
         if metric != "best-head":
             return None
-        heads = found["heads"].where(attn=of, seed=seed, **cells)
+        heads = self.rows_of(found, of, metric, seed).where(**cells)
         return Grid(heads.frame.sort_values("value").tail(1))
+
+    def _trials(
+        self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Best scores of the trials (lengths trials), and which of them a metric counts as successes."""
+        own = self.rows_of(found, of, metric, seed).where(**cells)
+        tops, outcomes = (own.where(metric=kind).table("length", "trial").to_numpy() for kind in ("top", "outcome"))
+        return tops, outcomes >= LEAST_OUTCOME.get(metric, LEAST_OUTCOME["found"])
 
 
 def retrieve(model: GPT2, task: Retrieval, prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -223,15 +229,6 @@ def auc_on_resamples(scores: Array, right: NDArray[np.bool_]) -> Array:
     with np.errstate(invalid="ignore"):
         found = ((successes @ above) * failures).sum(axis=1) / (successes.sum(axis=1) * failures.sum(axis=1))
     return np.asarray(np.where(np.isnan(found), found[0], found))
-
-
-def _trials(
-    found: StoredGrids, of: str, cells: Cells, metric: str, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Best scores of the trials (lengths trials), and which of them a metric counts as successes."""
-    own = found["trials"].where(attn=of, seed=seed, **cells)
-    tops, outcomes = (own.where(metric=kind).table("length", "trial").to_numpy() for kind in ("top", "outcome"))
-    return tops, outcomes >= LEAST_OUTCOME.get(metric, LEAST_OUTCOME["found"])
 
 
 def ranked(found: Findings, rule: str) -> list[tuple[float, int, int, int]]:

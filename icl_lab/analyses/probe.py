@@ -6,6 +6,7 @@ is aggregation, not representation.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import median
 from typing import ClassVar, Self
 
@@ -16,15 +17,15 @@ from torch import Tensor
 from icl_lab import tasks
 from icl_lab.analyses import registry
 from icl_lab.analyses.attention_rows import watchable
-from icl_lab.analyses.findings import FACTORS, Findings, Row, Rows, TrainedModel, check_growth, with_undisturbed
-from icl_lab.analyses.frame import Analysis, option
+from icl_lab.analyses.findings import FACTORS, check_growth, mean_rows, with_undisturbed
+from icl_lab.analyses.frame import Analysis, Findings, Metric, Row, Rows, TrainedModel, option
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
 from icl_lab.base.rng import stream
 from icl_lab.figures import heads as pictures
 from icl_lab.figures.base import short
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs.measure import TEST_SEED, Subject, errors_of, summary
+from icl_lab.runs.measure import TEST_SEED, Subject, errors_of
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
@@ -105,8 +106,7 @@ def readings(
     rows: list[Row] = []
 
     def add(metric: str, factor: float, wrong: Tensor, classes: Tensor, layer: float = OUTPUT) -> None:
-        where = {"layer": layer, "factor": factor, "metric": metric}
-        rows.append(where | summary(by_class(wrong.flatten(), classes.flatten())))
+        rows.extend(mean_rows({metric: by_class(wrong.flatten(), classes.flatten())}, layer=layer, factor=factor))
 
     classes = _classes(task, undisturbed)
     others = torch.arange(classes.shape[1]) != at
@@ -158,10 +158,9 @@ class Probe(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"probe": ("layer", "factor")}
     title: ClassVar[str] = "one number growing"
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(WORDS, ("probe", "factor"))
-    last: ClassVar[Sequence[str]] = ("layer",)  # 0: as read in
-    constants: ClassVar[bool] = True  # chance
-    of_shares: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(
+        WORDS, Metric("probe", ("factor",), last=("layer",), kind="share", constants=True)
+    )
     undefined: ClassVar[str] = "the prompts are all of one class, so there is no mean over the classes"
 
     position: int = option(0, "Index of the number.", least=0)
@@ -193,20 +192,17 @@ class Probe(Analysis):
 
     def table(self, found: Findings) -> list[str]:
         """The median error over seeds of each reading, normalizer by normalizer."""
-        grid = found["probe"]
-        factors = grid.values("factor")
-        text = [
+        factors, errors = found["probe"].values("factor"), found["probe"].by("attn", "metric", "layer", "factor")
+        rows = [
+            [f"`{rule}`", words(*read), *(short(median(errors[rule, *read, factor])) for factor in factors)]
+            for rule, read in product(found.rules, metrics_and_layers(found))
+        ]
+        return [
             "Medians of error rates over seeds: the mean over numbers that make the answer alone true and false (the "
             "whole prompt: over its truth).",
             "",
-            *md.head(["normalizer", "what is asked", *(f"x{factor:g}" for factor in factors)]),
+            *md.table(["normalizer", "what is asked", *(f"x{factor:g}" for factor in factors)], rows),
         ]
-        for rule in found.rules:
-            for metric, layer in metrics_and_layers(found):
-                lines = grid.where(attn=rule, metric=metric, layer=layer).lines("factor", "seed")
-                cells = [short(median([line[place][1] for line in lines])) for place in range(len(factors))]
-                text.append(md.row([f"`{rule}`", words(metric, layer), *cells]))
-        return text
 
     def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
         """Each reading over the factor: the whole prompt, its numbers alone, and the probes at the last layer."""
@@ -224,14 +220,11 @@ class Probe(Analysis):
 
     def finding(self, found: Findings) -> str:
         """Error rates at the greatest factor: of the whole prompt, and of the grown number alone and by probe."""
-        most = max(found["probe"].values("factor"))
+        most, errors = max(found["probe"].values("factor")), found["probe"].by("attn", "metric", "layer", "factor")
         last = max(layer for _, layer in metrics_and_layers(found))
 
         def rates(metric: str, layer: float) -> str:
-            cells = {
-                rule: found["probe"].where(attn=rule, metric=metric, layer=layer, factor=most) for rule in found.rules
-            }
-            return md.listed(f"{short(median(cell.frame['value']))} with {rule}" for rule, cell in cells.items())
+            return md.listed(f"{short(median(errors[rule, metric, layer, most]))} with {rule}" for rule in found.rules)
 
         return (
             f"With the number at index {self.position} multiplied by {most:g}, the error rate of the whole prompt is "

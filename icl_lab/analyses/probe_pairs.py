@@ -22,8 +22,7 @@ from torch import Tensor
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
-from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.analyses.frame import ANY, Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.base import foreign
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import BadValue
@@ -61,10 +60,10 @@ class ProbePairs(Analysis):
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"accuracy": (), "prompts": ("prompt",)}
     needed: ClassVar[Sequence[str]] = ("prompts",)
     title: ClassVar[str] = "grammatical minimal pairs"
-    sentence: ClassVar[str] = "The grammatical sentence wins in {} of the pairs (mean over the paradigms)."
     usual_task: ClassVar[str] = "masked-text:file=grammar"
-    constants: ClassVar[bool] = True  # chance
-    of_shares: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = dict.fromkeys(
+        (MEAN, ANY), Metric("accuracy", kind="share", constants=True)
+    )
 
     pairs: str = option("", "A folder of Zorro's files: paradigm.txt, lines in turn bad and good.  [default: grammar]")
     prompts: int = option(500, "Pairs of each paradigm; of a file at most those that it has.", least=2, most=10_000)
@@ -143,21 +142,19 @@ class ProbePairs(Analysis):
         }
         return {"probe-pairs": ranking.ranking(panels, names, title=title, label="accuracy", log=False)}
 
-    def said(self, found: Findings, rule: str) -> str:
-        """The mean accuracy."""
-        return f"{fmean(self.value(found, rule, {}, MEAN, seed) for seed in found.seeds_of(rule)):.1%}"
+    def finding(self, found: Findings) -> str:
+        """The mean accuracy of each normalizer."""
+        means = [
+            fmean(self.value(found, rule, {}, MEAN, seed) for seed in found.seeds_of(rule)) for rule in found.rules
+        ]
+        shares = md.listed(f"{mean:.1%} with {rule}" for rule, mean in zip(found.rules, means, strict=True))
+        return f"The grammatical sentence wins in {shares} of the pairs (mean over the paradigms)."
 
-    def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
-        """The mean on resamples; None of files with several counts of pairs, which are not a common sample."""
-        alike = self.constant(of, metric) is not None or (
-            self.cells_of(found, of, cells, metric, seed).frame["count"].nunique() == 1
-        )
-        return super().on_resamples(found, of, cells, metric, seed) if alike else None
-
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """The accuracy in the paradigm that a metric names, or in all of them (``mean``, the usual one)."""
-        own = found.own("accuracy", of, seed)
-        return own if metric in ("", MEAN) else own.where(metric=metric)
+        if metric in ("", MEAN):
+            return self.rows_of(found, of, MEAN, seed)
+        return super().cells_of(found, of, cells, metric, seed)
 
 
 def found(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl_lab.analyses import registry
 from icl_lab.analyses.findings import cell
-from icl_lab.analyses.frame import Analysis, Cells, Findings, Row, Rows, StoredGrids, TrainedModel, option
+from icl_lab.analyses.frame import ANY, Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.profiles import bounds
 from icl_lab.analyses.profiles.functions import REACH
 from icl_lab.base import markdown as md
@@ -56,7 +56,7 @@ class Theory(Analysis):
     usual_rules: ClassVar[Sequence[str]] = ("softmax", "ssa", "ssmax:s=0.43,learn=no", "lssa")
     reads_models: ClassVar[bool] = False
     trains: ClassVar[bool] = False
-    constants: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Metric]] = {ANY: Metric("rows", mean=False, constants=True)}
 
     rows: int = option(1000, "Rows of scores for each number of keys.", least=2, most=1_000_000)
     reach: float = option(4.0, "The largest size of a score, at most 8.", least=0.01)
@@ -139,7 +139,7 @@ class Theory(Analysis):
         is that of its logarithm on log n. Of ``jacobian-...`` the greatest over the cells counts, of ``...-margin`` the
         least, else the mean. Raises ``KeyError`` where that number does not exist.
         """
-        if (number := self.constant(of, metric)) is not None:
+        if (number := self._constant(of, metric)) is not None:
             return number
         metric = metric or "largest"
         where = {**cells, "attn": of, "seed": seed}

@@ -369,7 +369,7 @@ class AnalysisSides(Sides):
     def compares_errors(self, claim: Claim) -> bool:
         """True if both sides are errors of models, which a trivial reference could beat."""
         sides = (claim.left, claim.right)
-        return claim.metric in self.analysis.error_metrics and all(self.is_model(side.of) for side in sides)
+        return self.analysis.metric(claim.metric).baselines and all(self.is_model(side.of) for side in sides)
 
     def folder(self, claim: Claim) -> str:
         """Return the name of the study that a claim is read from; empty where none is stored."""

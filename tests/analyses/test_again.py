@@ -10,11 +10,10 @@ from icl_lab.runs.spec import resolve
 def test_grids_are_enough_where_nothing_else_was_collected(monkeypatch, tmp_path):
     """The figures of boundary values need curves and tests as well, which older folders lack."""
     grids = {"heads": object(), "errors": object(), "patches": object()}
-    spec = resolve("linear", "softmax", "smoke")
-    specs = {"softmax": spec}
+    specs = {"softmax": resolve("linear", "softmax", "smoke")}
     for made in (saturation.Saturation(), boundary.Boundary()):
         monkeypatch.setattr(type(made), "read", lambda self, folder: StoredGrids(grids))
-    assert saturation.Saturation().again(tmp_path, specs) == Findings(grids, spec)
+    assert saturation.Saturation().again(tmp_path, specs) == Findings(grids, specs)
     assert boundary.Boundary().again(tmp_path, specs) is None
     del grids["errors"]
     assert saturation.Saturation().again(tmp_path, specs) is None

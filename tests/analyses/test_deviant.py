@@ -165,5 +165,5 @@ def test_claims_are_means_of_logarithms_of_squared_errors(tmp_path):
     assert analysis.value(found, "ssa", cells, "", 0) == pytest.approx(math.log(10))
     assert analysis.value(found, "ssa", cells, "", 1) == pytest.approx(math.log(20))
     assert analysis.value(found, "reference:zero", cells, "mse", 1) == pytest.approx(math.log(30))
-    with pytest.raises(KeyError, match="names its factors"):
+    with pytest.raises(KeyError, match="names its factor"):
         analysis.value(found, "ssa", {}, "", 0)

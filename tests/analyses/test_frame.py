@@ -13,7 +13,7 @@ import torch
 from icl_lab.analyses import frame, runner
 from icl_lab.analyses.deviant import Deviant
 from icl_lab.analyses.findings import StoredGrids, TrainedModel
-from icl_lab.analyses.frame import Analysis, option
+from icl_lab.analyses.frame import Analysis, Metric, option
 from icl_lab.base.errors import BadValue, Stopped, Undefined, UnknownName, UnknownOption
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import resampled
@@ -61,13 +61,15 @@ class Declared(Analysis):
 
     grids: ClassVar[Mapping[str, Sequence[str]]] = {"height": ("place",)}
     title: ClassVar[str] = "height"
-    words: ClassVar[Mapping[str, str]] = {"metres": "height in m"}
-    along: ClassVar[str] = "place"
-    metrics: ClassVar[Mapping[str, Sequence[str]]] = {"metres": ("height",), "feet": ("height", "place")}
-    last: ClassVar[Sequence[str]] = ("place",)
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "metres": Metric("height", last=("place",)),
+        "feet": Metric("height", ("place",), constants=True),
+    }
 
     def measure(self, trained):
         return {}
+
+    table = figures = measure
 
 
 @pytest.fixture
@@ -80,17 +82,7 @@ def heights(tiny):
         for seed in (0, 1)
         for place, size in ((1, base + seed), (2, 2 * base + seed))
     ]
-    return frame.Findings({"height": Grid.of(rows, ["place"])}, tiny())
-
-
-def test_tables_and_pictures_follow_from_declarations(heights):
-    lines = Declared().table(heights)
-    assert lines[0] == "| height in m | place 1 | place 2 |"
-    assert lines[2:] == ["| `softmax` | 1.5 | 2.5 |", "| `ssa` | 4.5 | 8.5 |"]
-    panel = Declared().panels(heights)["height in m"]
-    assert panel["ssa"] == [[(1.0, 4.0), (2.0, 8.0)], [(1.0, 5.0), (2.0, 9.0)]]
-    (axes, *_) = Declared().figures(heights, "heights")["height"].axes
-    assert axes.get_xlabel() == "place"
+    return frame.Findings({"height": Grid.of(rows, ["place"])}, {"softmax": tiny()})
 
 
 def test_a_claim_reads_the_cells_that_are_declared(heights):
@@ -110,9 +102,8 @@ def test_a_claim_reads_the_cells_that_are_declared(heights):
         value({}, of="reference:4")
 
 
-def test_a_number_is_the_subject_of_a_claim_where_declared(heights, monkeypatch):
-    monkeypatch.setattr(Declared, "constants", True)
-    asked = (heights, "reference:4", {}, "", 0)
+def test_a_number_is_the_subject_of_a_claim_where_declared(heights):
+    asked = (heights, "reference:4", {}, "feet", 0)
     assert Declared().value(*asked) == 4.0
     assert Declared().prompts_error(*asked) == 0.0
     assert set(Declared().on_resamples(*asked)) == {4.0}

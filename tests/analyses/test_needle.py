@@ -164,7 +164,7 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert first == pytest.approx([2 / 3, *((drawn[:, 0] + drawn[:, 1]) / 3)])
     assert set(analysis.on_resamples(found, "reference:0.5", {}, "auc", 0)) == {0.5}
     assert analysis.on_resamples(found, "ssmax", {}, "best-head", 0) is None
-    with pytest.raises(KeyError, match="no metric 'bottom'; there are best-head, top, found"):
+    with pytest.raises(KeyError, match="no metric 'bottom'; there are top, best-head, found"):
         analysis.value(found, "ssmax", {}, "bottom", 0)
     with pytest.raises(KeyError, match="no cell has length"):
         analysis.value(found, "ssmax", {"length": [64]}, "top", 0)

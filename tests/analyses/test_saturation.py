@@ -307,9 +307,9 @@ def test_claims_are_read_from_stored_files(tmp_path):
     assert analysis.value(found, "softmax", cells, "", 0) == 0.25
     assert analysis.value(found, "softmax", {**cells, "layer": [0], "head": [0]}, "recovered", 0) == 9
     assert analysis.value(found, "reference:nothing", {}, "recovered", 0) == 0
-    with pytest.raises(KeyError, match="names its factors"):
+    with pytest.raises(KeyError, match="names its factor"):
         analysis.value(found, "softmax", {}, "mse", 0)
-    with pytest.raises(KeyError, match="'mse' has no nothing to be compared with"):
+    with pytest.raises(KeyError, match="no cell has attn=reference:nothing"):
         analysis.value(found, "reference:nothing", cells, "mse", 0)
     with pytest.raises(KeyError, match=r"'input-healed' stands in stream\.csv, which is not there"):
         analysis.value(found, "softmax", cells, "input-healed", 0)
@@ -349,7 +349,7 @@ def test_the_best_head_has_the_most_weight_on_the_number():
         (1.0, "last-best", ("1.1", 0.4)),
         (10.0, "best", ("1.0", 0.8)),
     ):
-        best = heads_named(found, "softmax", 0, factor, f"deviant-{name}").frame.iloc[0]
+        best = heads_named(found["heads"].where(factor=factor), name).frame.iloc[0]
         assert (f"{best['layer']:g}.{best['head']:g}", best["value"]) == expected
     value = partial(Saturation().value, found, "softmax")
     one, both = {"factor": [1.0]}, {"factor": [1.0, 10.0]}
@@ -397,7 +397,7 @@ def test_nothing_to_recover_is_said_instead_of_a_number(tmp_path):
     with pytest.raises(KeyError, match="changed no answer"):
         Saturation().value(found, "softmax", {"factor": [100.0]}, "recovered", 0)
     grids = {**found.grids, "heads": Grid(found["heads"].frame.assign(metric="largest"))}
-    sentence = Saturation().finding(Findings(grids, resolve("linear", "softmax")))
+    sentence = Saturation().finding(Findings(grids, {"softmax": resolve("linear", "softmax")}))
     assert "recovers is unknown with softmax (no error was added)" in sentence
 
 

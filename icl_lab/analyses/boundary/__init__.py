@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from matplotlib.figure import Figure
 
@@ -17,13 +17,12 @@ from icl_lab.analyses.boundary import bounds, curves, report
 from icl_lab.analyses.boundary.bounds import Bounds
 from icl_lab.analyses.boundary.curves import Line
 from icl_lab.analyses.findings import Findings, Row, Rows, StoredGrids, TrainedModel
-from icl_lab.analyses.frame import SHIFTS, Cells, GridAnalysis, option
+from icl_lab.analyses.frame import ANY, SHIFTS, Analysis, Cells, Metric, option
+from icl_lab.base.grid import Grid
 from icl_lab.base.option_values import GREATEST
 from icl_lab.base.registry import require
-from icl_lab.comparison.statistics import Scale
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
-from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import HasLines
 
 REACH = 40.0  # the usual range of true values, for training y of root mean square 1.41
@@ -33,7 +32,7 @@ MOST = 4096  # contexts: what memory holds
 
 @registry.add("boundary")
 @dataclass(frozen=True, kw_only=True)
-class Boundary(GridAnalysis[Bounds]):
+class Boundary(Analysis):
     """Detect the largest values of answers, and their dependence on slope and context.
 
     A model reads examples of f(x) = a x + b and is asked at x = (t - b) / a, for true values t ever farther out. On
@@ -50,6 +49,13 @@ class Boundary(GridAnalysis[Bounds]):
         bounds.GRID: ("spread",),  # the bound of the model's answers, the largest of them, and errors
     }
     needed: ClassVar[Sequence[str]] = ("curves", "measured")
+    findings: ClassVar[type[Findings]] = Bounds
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "clip": Metric("boundary", ("slope",), usual={"scale": [1.0]}),
+        **dict.fromkeys(bounds.CLAIMED, Metric(bounds.GRID, mean=False, kind="ratio", constants=True)),
+        bounds.REACHED: Metric(bounds.GRID, mean=False, constants=True),
+        ANY: Metric("boundary", ("slope",), usual={"scale": [1.0]}),
+    }
     title: ClassVar[str] = "answers far from the examples"
     usual_task: ClassVar[str] = "linear"
     reads_grids: ClassVar[bool] = True
@@ -100,34 +106,14 @@ class Boundary(GridAnalysis[Bounds]):
         tested = bounds.sweep_cells(trained.run) if trained.run.finished else []
         return {**found, "measured": tested, bounds.GRID: bounds.answer_bounds(trained)}
 
-    def completed(self, found: Findings, specs: Mapping[str, RunSpec]) -> Bounds:
-        """Add the clip sweep of each run with the predictions of its B and clip B.
+    def table(self, found: Findings) -> list[str]:
+        return report.table(cast(Bounds, found))
 
-        A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
-        """
-        plain, sweeps = Bounds(found.grids, found.spec), []
-        if "measured" not in plain.grids:
-            return plain
-        for rule in plain.rules:
-            for place, seed in enumerate(plain.seeds_of(rule)):
-                pair = plain.typical(rule, place), plain.typical(rule, place, "clip")
-                sweep = bounds.sweep_of(rule, seed, specs[rule], plain["measured"], pair)
-                if sweep is not None:
-                    sweeps.append((sweep, *pair))
-        return dataclasses.replace(plain, sweeps=sweeps)
+    def figures(self, found: Findings, title: str) -> Mapping[str, Figure]:
+        return report.figures(cast(Bounds, found), title)
 
-    def table(self, found: Bounds) -> list[str]:
-        return report.table(found)
-
-    def figures(self, found: Bounds, title: str) -> Mapping[str, Figure]:
-        return report.figures(found, title)
-
-    def finding(self, found: Bounds) -> str:
-        return report.finding(found)
-
-    def scale_of(self, task: Task, metric: str) -> Scale:
-        """Ratios of the bound C and of the labels that it is compared with, differences of everything else."""
-        return "log-ratio" if metric in bounds.CLAIMED and metric != bounds.REACHED else super().scale_of(task, metric)
+    def finding(self, found: Findings) -> str:
+        return report.finding(cast(Bounds, found))
 
     def value(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> float:
         """The mean over both sides and the slopes asked for, in contexts as in training; usually of ``clip``.
@@ -137,14 +123,15 @@ class Boundary(GridAnalysis[Bounds]):
         that answers reach; ``bound-over-rms``, ``bound-over-largest`` and ``bound-over-possible`` are log ratios of C
         to the labels of training, ``labels-beyond`` the logarithm of the labels expected beyond C.
         """
+        if (number := self._constant(of, metric)) is not None:
+            return number
         if metric in bounds.CLAIMED:
-            if bounds.GRID not in found.grids:
-                raise KeyError("the bound of these models is not kept: they were asked before it was measured")
-            return bounds.value(found[bounds.GRID], of, seed, metric)
-        if "slope" not in cells:
-            raise KeyError("a claim about boundary values names the slopes that it is about")
-        own = found.own("boundary", of, seed).where(metric=metric or "clip", slope=cells["slope"], scale=1.0)
-        return float(own.frame["value"].mean())
+            return bounds.claimed(self.rows_of(found, of, metric, seed), metric)
+        own = super().cells_of(found, of, cells, metric, seed)
+        return float(cast(Grid, own).frame["value"].mean())
+
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> None:
+        """None: standard errors over contexts are kept of curves, not of bounds."""
 
 
 def usual_reach(spec: RunSpec) -> float:

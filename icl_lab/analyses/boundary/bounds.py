@@ -4,7 +4,7 @@ C is set by the final norm and the read-out; the largest answers and the errors 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -16,7 +16,6 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses.boundary.curves import CLASSES, Line
 from icl_lab.analyses.findings import Findings, Row, StoredGrids, TrainedModel, cell, known, known_median
-from icl_lab.analyses.frame import constant
 from icl_lab.base.grid import Grid, model_name
 from icl_lab.base.rng import stream
 from icl_lab.comparison.clip import ClipFit, clip_errors, clip_fit, scored_targets
@@ -37,13 +36,13 @@ AXES = ("slope", "intercept", "scale")
 Model = Mapping[str, Mapping[float, float]]  # metric of ``answer_bounds`` -> spread of functions -> value
 GRID = "answers"
 REACHED = "reached"  # the metric of claims that is a share; the others are compared as ratios
-CLAIMED: Mapping[str, Callable[[Mapping[str, float]], float]] = {  # of ``answer_bounds`` at the spread SHOWN
-    "answer-bound": lambda of: of["bound"],
-    REACHED: lambda of: of["largest"] / of["bound"],
-    "bound-over-rms": lambda of: of["bound"] / of["label-rms"],
-    "bound-over-largest": lambda of: of["bound"] / of["largest-label"],
-    "bound-over-possible": lambda of: of["bound"] / of["largest-possible"],
-    "labels-beyond": lambda of: of["labels-beyond"],
+CLAIMED = {  # metrics of claims: one of ``answer_bounds`` at the spread SHOWN, and what it is divided by
+    "answer-bound": ("bound", ""),
+    REACHED: ("largest", "bound"),
+    "bound-over-rms": ("bound", "label-rms"),
+    "bound-over-largest": ("bound", "largest-label"),
+    "bound-over-possible": ("bound", "largest-possible"),
+    "labels-beyond": ("labels-beyond", ""),
 }
 SPREADS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 30.0, 100.0, 1000.0)  # of functions, in multiples of training's
 PROMPTS, EXAMPLES = 512, 40
@@ -125,11 +124,22 @@ def _line(spec: RunSpec, grid: Grid, axis: str) -> list[Labels]:
 class Bounds(Findings):
     """The grids ``boundary`` (axes: slope, intercept, scale, side) and ``curves`` (target in the place of the side).
 
-    ``measured`` holds cells of the runs' own tests, ``sweeps`` the clip sweep through them of each run, with the B and
-    the clip B of its curves.
+    ``measured`` holds cells of the runs' own tests.
     """
 
-    sweeps: Sequence[tuple[Sweep, float, float]] = ()
+    @cached_property
+    def sweeps(self) -> list[tuple[Sweep, float, float]]:
+        """The clip sweep of each run with the predictions of its B and clip B, and these two.
+
+        A run that was asked before its test was kept with the answers has none: its grid may be another training's now.
+        """
+        sweeps = []
+        for rule in self.rules if "measured" in self.grids else ():
+            for place, seed in enumerate(self.seeds_of(rule)):
+                pair = self.typical(rule, place), self.typical(rule, place, "clip")
+                if sweep := sweep_of(rule, seed, self.specs[rule], self["measured"], pair):
+                    sweeps.append((sweep, *pair))
+        return sweeps
 
     @property
     def lines(self) -> list[Line]:
@@ -290,23 +300,19 @@ def bound_and_largest(model: Model) -> tuple[float, float]:
     return model["bound"][SHOWN], max(model["largest"].values())
 
 
-def value(grid: Grid, label: str, seed: int, metric: str) -> float:
-    """Number of a claim, of a metric in ``CLAIMED``: a logarithm but for ``reached``.
+def claimed(rows: Grid, metric: str) -> float:
+    """Number of a claim, of a metric in ``CLAIMED``, from the rows of a model; a logarithm but for ``reached``.
 
-    ``label`` may be a number, ``reference:28``. Raises ``KeyError`` where the number is not kept.
+    Raises ``KeyError`` where it is not kept, and where it has no logarithm.
     """
-    number = constant(label)
-    if number is None:
-        cells = grid.where(attn=label, seed=seed).frame
-        rows = cells[cells["spread"] == SHOWN]
-        shown = {str(name): float(value) for name, value in zip(rows["metric"], rows["value"], strict=True)}
-        largest = cells.loc[cells["metric"] == "largest", "value"].max()
-        try:
-            number = CLAIMED[metric](shown | {"largest": float(largest)})
-        except KeyError as missing:
-            raise KeyError(f"{metric} of {label}, seed {seed}: {missing.args[0]} is not kept") from None
+    values = {name: value for (name, spread), (value,) in rows.by("metric", "spread").items() if spread == SHOWN}
+    values["largest"] = max(rows.by("metric")["largest",])
+    over, under = CLAIMED[metric]
+    if missing := {over, under} - {*values, ""}:
+        raise KeyError(f"'{metric}' needs {missing.pop()}, which is not kept")
+    number = values[over] / values.get(under, 1.0)
     if metric == REACHED:
         return number
     if number <= 0:
-        raise KeyError(f"{metric} of {label}, seed {seed}, is {number:g}, of which there is no ratio")
+        raise KeyError(f"'{metric}' is {number:g}, of which there is no ratio")
     return math.log(number)

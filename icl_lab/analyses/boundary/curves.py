@@ -123,19 +123,12 @@ def curve(where: Row, truth: Array, answers: Array) -> list[Row]:
 def detected(where: Row, truth: Array, answers: Array, reach: float) -> list[Row]:
     """Answers (contexts n) to the true values (n) -> detected numbers of either side up to ``reach``, a row per metric.
 
-    The metrics are the fields of ``Detected``: intervals as ``-low`` and ``-high``, the class as its place in
-    ``CLASSES``; and ``far``, the median answer at the farthest query.
+    The metrics are those of ``detect``, and ``far``, the median answer at the farthest query.
     """
     rows = list[Row]()
     for side, (t, curves) in sides(truth, answers).items():
         near = t <= reach * (1 + 1e-9)
-        each = detect(t[near], curves[:, near])
-        numbers = {"class": float(CLASSES.index(each.kind)), "agreement": each.agreement}
-        for name in ("onset", "bound", "clip"):
-            interval: Interval = getattr(each, name)
-            numbers |= {name: interval.value, f"{name}-low": interval.low, f"{name}-high": interval.high}
-        numbers |= {name: getattr(each, name) for name in ("tail", "previous", "peak", "exponent", "reach")}
-        numbers["far"] = float(np.median(curves[:, -1]))
+        numbers = detect(t[near], curves[:, near]) | {"far": float(np.median(curves[:, -1]))}
         rows += [
             {**where, "side": side, "metric": metric, "value": float(f"{value:.6g}"), "stderr": None}
             for metric, value in numbers.items()
@@ -143,32 +136,7 @@ def detected(where: Row, truth: Array, answers: Array, reach: float) -> list[Row
     return rows
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A number with its percentile interval over resampled contexts; NaN where there is none."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Detected:
-    """One side of a curve. All numbers are sizes: on the side of t < 0 both t and p have their signs turned."""
-
-    kind: str  # of CLASSES
-    agreement: float  # share of the resampled curves that are of the same class
-    onset: Interval  # the last t that is answered rightly; the end of the range where the class is none
-    bound: Interval  # B: the tail of a plateau, the peak of a collapse, else NaN
-    clip: Interval  # the B for which min(t, B) is nearest to the curve; for every class
-    tail: float  # median over the last quarter of the range
-    previous: float  # median over the quarter before
-    peak: float
-    exponent: float  # of p ~ t^e over the last half of the range
-    reach: float  # the end of the range
-
-
-def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Detected:
+def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, float]:
     """Classify one side of a curve. t: true values (n), ascending from above 0; curves: answers (contexts n).
 
     p(t) is the median over contexts, then a moving mean of five points. Its standard error is its standard deviation
@@ -203,6 +171,12 @@ def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESA
     has not been flat for long at the end of the range (a clip with B above 0.65 of it, a tanh above 0.37) cannot be
     distinguished from a rise, and is called sublinear: ask farther out.
 
+    Returns the ``class`` as its place in ``CLASSES``, and the ``agreement``, the share of resampled curves of the same
+    class; with percentile intervals over resampled contexts (``-low`` and ``-high``) the ``onset`` (the end of the
+    range where the class is none), the ``bound`` B, and the ``clip``, the B for which min(t, B) is nearest to the
+    curve; ``tail``, ``previous``, ``peak``, the ``exponent`` of p ~ t^e over the last half of the range, and the
+    ``reach``, its end. Sizes all: on the side of t < 0 t and p have their signs turned. NaN where there is none.
+
     Raises ``BadValue`` on fewer than 16 contexts, fewer than 40 points, and t that do not ascend from above 0.
     """
     x, answers = np.asarray(t, float), np.asarray(curves, float)
@@ -233,18 +207,18 @@ def detect(t: ArrayLike, curves: ArrayLike, seed: int = 0, resamples: int = RESA
     bounds = np.select([kinds == PLATEAU, kinds == COLLAPSE], [tail, peak], np.nan)
     alike = kinds == kinds[0]
     rising = bool((p[0, half] > 0).all())
-    return Detected(
-        CLASSES[int(kinds[0])],
-        float(alike[1:].mean()),
-        _interval(start),
-        _interval(np.where(alike, bounds, np.nan)),
-        _interval(clip_bounds(x, p)),
-        float(tail[0]),
-        float(previous[0]),
-        float(peak[0]),
-        float(np.polyfit(np.log(x[half]), np.log(p[0, half]), 1)[0]) if rising else float("nan"),
-        float(x[-1]),
-    )
+    return {
+        "class": float(kinds[0]),
+        "agreement": float(alike[1:].mean()),
+        **_interval("onset", start),
+        **_interval("bound", np.where(alike, bounds, np.nan)),
+        **_interval("clip", clip_bounds(x, p)),
+        "tail": float(tail[0]),
+        "previous": float(previous[0]),
+        "peak": float(peak[0]),
+        "exponent": float(np.polyfit(np.log(x[half]), np.log(p[0, half]), 1)[0]) if rising else math.nan,
+        "reach": float(x[-1]),
+    }
 
 
 def sides(t: ArrayLike, curves: ArrayLike) -> dict[int, tuple[Array, Array]]:
@@ -287,10 +261,9 @@ def clip_bounds(t: Array, curves: Array) -> Array:
     return np.take_along_axis(best, cost.argmin(axis=1)[:, None], axis=1)[:, 0]
 
 
-def _interval(values: Array) -> Interval:
+def _interval(name: str, values: Array) -> dict[str, float]:
     """The plain value (first), and the middle 95 % of the resampled ones that exist."""
     known = values[1:][~np.isnan(values[1:])]
-    if np.isnan(values[0]) or not known.size:
-        return Interval(float("nan"), float("nan"), float("nan"))
-    low, high = np.quantile(known, [0.025, 0.975])
-    return Interval(float(values[0]), float(low), float(high))
+    there = known.size and not np.isnan(values[0])
+    numbers = (values[0], *np.quantile(known, [0.025, 0.975])) if there else (math.nan,) * 3
+    return {f"{name}{end}": float(number) for end, number in zip(("", "-low", "-high"), numbers, strict=True)}

@@ -1,6 +1,5 @@
 """One number of the prompt grows: do heads saturate, and is their attention what spoils the answers?"""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
@@ -10,33 +9,20 @@ from torch import equal
 
 from icl_lab import tasks
 from icl_lab.analyses import registry
-from icl_lab.analyses.findings import (
-    FACTORS,
-    Findings,
-    Row,
-    Rows,
-    StoredGrids,
-    TrainedModel,
-    check_growth,
-    with_undisturbed,
-)
-from icl_lab.analyses.frame import Analysis, Cells, option
+from icl_lab.analyses.findings import FACTORS, check_growth, mean_rows, with_undisturbed
+from icl_lab.analyses.frame import Analysis, Cells, Findings, Metric, Row, Rows, StoredGrids, TrainedModel, option
 from icl_lab.analyses.saturation import numbers, shown
-from icl_lab.analyses.saturation.measure import AGAINST, disturb, healing, patch
+from icl_lab.analyses.saturation.measure import disturb, healing, patch
 from icl_lab.base.errors import BadValue
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array
-from icl_lab.comparison.statistics import Scale
-from icl_lab.runs.measure import summary
 from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 from icl_lab.runs.summary import training_cell
-from icl_lab.tasks.base import Task
 from icl_lab.tasks.capabilities import Stretchable
 from icl_lab.training.curriculum import LONGEST
 
 QUERY = -1  # the position of the number that is asked last
-NOTHING = "reference:nothing"  # of claims: that something is more than nothing
 
 
 @registry.add("saturation")
@@ -63,6 +49,7 @@ class Saturation(Analysis):
     }
     needed: ClassVar[Sequence[str]] = ("errors", "patches")
     title: ClassVar[str] = "one number growing"
+    metrics: ClassVar[Mapping[str, Metric]] = numbers.CLAIMED
     undefined: ClassVar[str] = "the growing number changed no answer, so there is nothing to recover"
 
     position: int = option(0, "Index of the number, from 0, or -1: the query.")
@@ -109,7 +96,7 @@ class Saturation(Analysis):
         )
         rows: dict[str, list[Row]] = {"heads": heads, "errors": [], "patches": [], "stream": [], "prompts": []}
         for factor, found in metrics.items():
-            rows["errors"] += [{"factor": factor, "metric": name} | summary(each) for name, each in found.items()]
+            rows["errors"] += mean_rows(found, factor=factor)
             rows["prompts"] += trained.of_prompts({"factor": factor}, found)
         for done, factor in enumerate(self.factors, 1 + len(self.factors)):
             if factor != 1:
@@ -130,25 +117,7 @@ class Saturation(Analysis):
     def finding(self, found: Findings) -> str:
         return shown.finding(found)
 
-    def scale_of(self, task: Task, metric: str) -> Scale:
-        """Squared errors span decades and are compared as ratios; rates, weights, shares and norms as differences."""
-        return "log-ratio" if task.log_scale and metric in numbers.SQUARED else "difference"
-
-    def span(self, task: Task, metric: str) -> float:
-        """Return 1 of rates and of weights; shares that are recovered or healed, and norms, have no end."""
-        if metric in numbers.SUMMARIES or metric in ("largest", "deviant", AGAINST, "distance"):
-            return 1.0
-        return task.worst if metric in numbers.RATES else math.inf
-
-    def constant(self, of: str, metric: str) -> float | None:
-        """0 of ``reference:nothing``; a squared error has no nothing."""
-        if of != NOTHING:
-            return None
-        if metric in numbers.SQUARED:
-            raise KeyError(f"'{metric}' has no nothing to be compared with; take a share of it")
-        return 0.0
-
-    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
+    def cells_of(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid | None:
         """Return the cells of a metric at the factors that cells name; a claim is about their mean.
 
         Metrics are those of heads (``largest``, ``deviant``, ...; ``deviant-last``, the mean of the last layer,
@@ -158,12 +127,17 @@ class Saturation(Analysis):
         stream (``input-healed``, ``stream-norm``, ...: all layers at once or else the last, unless cells name one), and
         ``recovered`` (the usual one): by patching the attention of all heads, unless cells name a layer and a head.
         """
-        return numbers.cells_of(found, of, cells, metric or "recovered", seed)
+        weight, which = numbers.SUMMARIES.get(metric, (metric, ""))
+        for axis in sorted({"layer", "head"} & set(cells)) if which else ():
+            raise KeyError(f"'{metric}' names its heads itself; leave out the {axis} of the cells")
+        chosen = super().cells_of(found, of, cells, weight, seed)
+        return numbers.heads_named(chosen, which) if which and chosen else chosen
 
     def on_resamples(self, found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Array | None:
         """Values on resamples, of errors and other metrics of answers, and of the share that all heads recover."""
-        if metric in ("", "recovered") and of != NOTHING:
-            return numbers.recovered_on_resamples(found, self.cells_of(found, of, cells, metric, seed))
+        chosen = None if self._constant(of, metric) is not None else self.cells_of(found, of, cells, metric, seed)
+        if metric in ("", "recovered") and chosen:
+            return numbers.recovered_on_resamples(found, chosen)
         return super().on_resamples(found, of, cells, metric, seed)
 
     def _length(self, cell: Mapping[str, float]) -> int:

@@ -1,26 +1,38 @@
 """Numbers of the findings: the cells of a metric, the best head, heads that saturate."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from icl_lab.analyses.findings import StoredGrids, factors_of, known
-from icl_lab.analyses.frame import Cells
-from icl_lab.analyses.saturation.measure import AGAINST, ALL, BY_LAYER, METRICS
+from icl_lab.analyses.findings import known
+from icl_lab.analyses.frame import ANY, Metric, StoredGrids
+from icl_lab.analyses.saturation.measure import AGAINST, ALL, BY_LAYER, FROM_LAYER, METRICS, NORMS
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.given import Array
 
 # The first metric of ``Stretchable.disturbed``, of numbers and of classes: patches undo it.
 HARM = ("mse", "balanced-last")
-RATES = (*HARM[1:], "last", "flip-with", "flip-against", "as-largest")  # of answers, where these are classes
 PATCHED = "patched"  # of single prompts: that error with the attention of all heads put back
-SQUARED = ("mse", "last")  # errors that are squared where the task's headline spans decades
 BEFORE, AFTER = 0.5, 0.9  # a head saturates where its largest weight climbs from below the one to above the other
 # On the number: heads are ranked by it.
 WEIGHTS = {"deviant": METRICS["deviant"], AGAINST: f"{METRICS['deviant']}, against the truth"}
 # Of heads, apart from the mean over all of them.
 WHICH = {"last": "last layer, mean", "last-best": "last layer, best head", "best": "any layer, best head"}
 SUMMARIES = {f"{weight}-{which}": (weight, which) for weight in WEIGHTS for which in WHICH}
+AT = ("factor",)  # what claims name
+SQUARED = Metric("errors", AT, kind="error")  # which "nothing" is no error of
+TOGETHER, AFTER_LAYER = {"layer": [ALL]}, ("layer",)  # parts put back in all layers, and after the last one
+CLAIMED = {
+    "recovered": Metric("patches", AT, usual={**TOGETHER, "head": [ALL]}, constants=True),
+    **dict.fromkeys(METRICS, Metric("heads", AT, constants=True)),
+    **dict.fromkeys(("largest", "distance", *WEIGHTS, *SUMMARIES), Metric("heads", AT, kind="share", constants=True)),
+    **{f"{kind}-healed": Metric("stream", AT, usual=TOGETHER, constants=True) for kind in BY_LAYER},
+    **{f"{kind}-healed": Metric("stream", AT, last=AFTER_LAYER, constants=True) for kind in FROM_LAYER},
+    **{f"{part}-norm": Metric("stream", AT, last=AFTER_LAYER, constants=True) for part in NORMS},
+    **dict.fromkeys(("mse", "last"), SQUARED),
+    ANY: replace(SQUARED, constants=True),
+}
 
 
 def error_metric(found: StoredGrids) -> str:
@@ -46,47 +58,21 @@ def saturating(found: StoredGrids, rule: str) -> tuple[list[float], int]:
     return known(points), len(points)
 
 
-def heads_named(found: StoredGrids, rule: str, seed: int, factor: float, metric: str) -> Grid:
-    """The cells of the heads that one of ``SUMMARIES`` names: those of the last layer, or a single one."""
-    weight, which = SUMMARIES[metric]
-    frame = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight).frame
+def heads_named(cells: Grid, which: str) -> Grid:
+    """The cells of the heads of a name in ``WHICH``: those of the last layer, or one of each model at each factor."""
+    frame = cells.frame
     if which != "best":
         frame = frame[frame["layer"] == frame["layer"].max()]
     if which != "last":
-        frame = frame.sort_values(["value", "layer", "head"]).tail(1)
+        frame = frame.sort_values(["value", "layer", "head"]).groupby(["attn", "seed", "factor"]).tail(1)
     return Grid(frame)
 
 
 def whole(found: StoredGrids, rule: str, factor: float, metric: str) -> list[float]:
     """A metric of patches or of the stream, in the cells that it has where none is named: one number a seed."""
-    name, where = place(found, metric)
-    return list(found[name].where(attn=rule, factor=factor, metric=metric, **where).frame["value"])
-
-
-def place(found: StoredGrids, metric: str) -> tuple[str, Cells]:
-    """The grid of a metric, and the layers and heads that it is about where none is named."""
-    if metric == "recovered":
-        return "patches", {"layer": [ALL], "head": [ALL]}
-    if metric in (*METRICS, AGAINST):
-        return "heads", {}
-    if not metric.endswith(("-healed", "-norm")):
-        return "errors", {}
-    together = metric in {f"{kind}-healed" for kind in BY_LAYER}
-    last = found["stream"].values("layer") if "stream" in found.grids else [ALL]
-    return "stream", {"layer": [ALL if together else max(last)]}
-
-
-def cells_of(found: StoredGrids, of: str, cells: Cells, metric: str, seed: int) -> Grid:
-    """The cells that a quantity is the mean of; raises ``KeyError`` with a sentence where there are none."""
-    factors = factors_of(cells)
-    if metric in SUMMARIES:
-        for axis in sorted({"layer", "head"} & set(cells)):
-            raise KeyError(f"'{metric}' names its heads itself; leave out the {axis} of the cells")
-        return Grid.join(heads_named(found, of, seed, factor, metric) for factor in factors)
-    name, where = place(found, metric)
-    if name not in found.grids:
-        raise KeyError(f"'{metric}' stands in {name}.csv, which is not there")
-    return found[name].where(attn=of, seed=seed, metric=metric, **{**where, **cells, "factor": factors})
+    declared = CLAIMED[metric]
+    own = found[declared.grid].where(attn=rule, factor=factor, metric=metric, **declared.usual)
+    return list(own.where(**{axis: max(own.values(axis)) for axis in declared.last}).frame["value"])
 
 
 def recovered_on_resamples(found: StoredGrids, cells: Grid) -> Array | None:

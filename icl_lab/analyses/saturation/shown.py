@@ -39,12 +39,12 @@ def table(found: Findings) -> list[str]:
         block(f"{words}, median over heads", rows=found.rows("heads", "factor", _median, metric=metric))
     for weight in named:
         cells = [
-            [f"`{rule}`", words, *(_mean(_weight(found, rule, x, f"{weight}-{which}")) for x in factors)]
+            [f"`{rule}`", words, *(_mean(_weight(found, rule, x, weight, which)) for x in factors)]
             for rule, (which, words) in product(rules, WHICH.items())
         ]
         block(WEIGHTS[weight], "heads", rows=cells)
     best = [
-        [f"`{rule}`", str(seed), *(_best(found, rule, seed, top, f"{named[-1]}-{which}") for which in BEST)]
+        [f"`{rule}`", str(seed), *(_best(found, rule, seed, top, named[-1], which) for which in BEST)]
         for rule in rules
         for seed in found.seeds_of(rule)
     ]
@@ -123,7 +123,7 @@ def _curves(found: Findings, title: str) -> Figure:
     weight, metric, factors = weights(found)[-1], error_metric(found), found["heads"].values("factor")
     by_rule, best = found.curves_by_rule, {}
     for rule in found.rules:
-        over = np.transpose([_weight(found, rule, x, f"{weight}-last-best") for x in factors])
+        over = np.transpose([_weight(found, rule, x, weight, "last-best") for x in factors])
         best[rule] = [list(zip(factors, line, strict=True)) for line in over]
     panels = {
         **{words: by_rule("heads", "factor", "seed", "layer", "head", metric=name) for name, words in METRICS.items()},
@@ -158,13 +158,15 @@ def _heads(found: Findings, title: str) -> Figure:
     )
 
 
-def _weight(found: Findings, rule: str, factor: float, name: str) -> list[float]:
-    """The weight on the number in the heads of a name, one number a seed."""
-    return [heads_named(found, rule, seed, factor, name).frame["value"].mean() for seed in found.seeds_of(rule)]
+def _weight(found: Findings, rule: str, factor: float, weight: str, which: str) -> list[float]:
+    """The weight on the number in the heads of a name in ``WHICH``, one number for each seed."""
+    heads = heads_named(found["heads"].where(attn=rule, factor=factor, metric=weight), which)
+    return [fmean(values) for _, values in sorted(heads.by("seed").items())]
 
 
-def _best(found: Findings, rule: str, seed: int, factor: float, name: str) -> str:
-    best = heads_named(found, rule, seed, factor, name).frame.iloc[0]
+def _best(found: Findings, rule: str, seed: int, factor: float, weight: str, which: str) -> str:
+    own = found["heads"].where(attn=rule, seed=seed, factor=factor, metric=weight)
+    best = heads_named(own, which).frame.iloc[0]
     return f"{best['layer']:g}.{best['head']:g}: {short(best['value'])}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from icl_lab.analyses.context import row
+from icl_lab.analyses.findings import mean_rows
 from icl_lab.base import markdown as md
 from icl_lab.base.grid import Grid
 from icl_lab.comparison.statistics import wilson
@@ -24,9 +24,9 @@ def grids(question: LanguageQuestion, answers: Answers, corpus: Corpus) -> dict[
     steps, ends = [], []
     for name, nats in answers.losses.items():
         for tokens, chosen in answers.places.steps.items():
-            steps.append(row(name, "nats", nats[:, chosen].mean(1), tokens=tokens))
-        ends += [row(name, metric, values) for metric, values in answers.places.ends(nats).items()]
-        ends.append(row(name, "bits-per-byte", nats.mean(1) / (math.log(2) * corpus.bytes_a_token)))
+            steps += mean_rows({"nats": nats[:, chosen].mean(1)}, attn=name, tokens=tokens)
+        bits = nats.mean(1) / (math.log(2) * corpus.bytes_a_token)
+        ends += mean_rows({**answers.places.ends(nats), "bits-per-byte": bits}, attn=name)
     made = {"loss": Grid.of(steps, ["tokens"], **who), "ends": Grid.of(ends, [], **who)}
     if answers.needles:
         made["needle"] = Grid.of(answers.needles, ["context", "depth"], **who)

@@ -1,6 +1,6 @@
 """One language model with several normalizers in its attention, on the same texts: losses and needles."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from icl_lab import normalizers
-from icl_lab.analyses.context import AnswerPositions, row
+from icl_lab.analyses.attention_rows import head_rows
+from icl_lab.analyses.context import AnswerPositions
+from icl_lab.analyses.findings import mean_rows
 from icl_lab.base.errors import BadValue, Stopped
 from icl_lab.base.progress import Tick, silent
 from icl_lab.base.rng import stream
@@ -22,7 +24,7 @@ from icl_lab.runs.measure import TEST_SEED
 from icl_lab.tasks.texts.corpus import Corpus, corpus_in
 from icl_lab.tasks.texts.ngrams import ngram
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 REFERENCES = {"reference:unigram": 1, "reference:5-gram": 5}
 
 
@@ -136,20 +138,15 @@ def _needles(
         return
     cells = list(product(asked.contexts, asked.depths))
     for done, (context, depth) in enumerate(cells):
-        where = {"context": context, "depth": depth}
+        where = {"attn": attn, "context": context, "depth": depth}
         missed, scores = [], []
         for sample in range(asked.samples):
             hide = needle.hidden(language, corpus, context, depth, sample)
             missed.append(float(not needle.right(needle.answer(language, hide), hide.number)))
             scores.append(needle.head_scores(language, hide))
-        each = torch.tensor(scores)
-        heads = [
-            row(attn, "needle-score", each[:, layer, head], layer=layer, head=head, **where)
-            for layer in range(each.shape[1])
-            for head in range(each.shape[2])
-        ]
         tick(done + 1, len(cells))
-        yield row(attn, "missed", torch.tensor(missed), **where), heads
+        (row,) = mean_rows({"missed": torch.tensor(missed)}, **where)
+        yield row, head_rows({"needle-score": torch.tensor(scores)}, where)
 
 
 def _counter(progress: Tick, what: str) -> Callable[[int, int], object]:

@@ -32,7 +32,7 @@ def planted():
         for name, values in others.items():
             rows += rows_of(values, kind, name, slopes, scales)
         grid = Grid.of(rows, [*AXES, "side"], task="linear", preset="smoke", spec="0")
-        return Bounds({"boundary": grid}, resolve("linear", "softmax", "smoke"))
+        return Bounds({"boundary": grid}, {"softmax": resolve("linear", "softmax", "smoke")})
 
     return build
 

@@ -20,7 +20,7 @@ def found_of(trained, rows):
     grids = {"boundary": Grid.of(asked, ["side"])}
     if rows:
         grids[bounds.GRID] = Grid.of(trained.labelled(rows), ["spread"])
-    return Findings(grids, trained.spec)
+    return Findings(grids, {"softmax": trained.spec})
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_rows_of_a_model_are_its_bound_and_what_it_reaches(bounded):
     assert asked.value(found, "softmax", {}, "answer-bound", 0) == pytest.approx(math.log(c))
     assert asked.value(found, "softmax", {}, "reached", 0) == pytest.approx(max(known["largest"].values()) / c)
     assert asked.scale_of(trained.task, "answer-bound") == "log-ratio"
-    with pytest.raises(KeyError, match="is not kept"):
-        asked.value(Findings({}, trained.spec), "softmax", {}, "answer-bound", 0)
+    with pytest.raises(KeyError, match="is not there"):
+        asked.value(Findings({}, {"softmax": trained.spec}), "softmax", {}, "answer-bound", 0)
 
 
 def test_labels_of_a_training_are_drawn_again_from_its_seed():

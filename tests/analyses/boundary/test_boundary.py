@@ -95,7 +95,7 @@ def test_claims_read_the_mean_over_sides_and_slopes(planted):
     assert asked.value(found, "softmax", {"slope": [1]}, "", 0) == 7
     assert asked.value(found, "softmax", {"slope": [1, 3]}, "", 0) == 9
     assert asked.value(found, "softmax", {"slope": (1.0,)}, "bound", 1) == 20
-    with pytest.raises(KeyError, match="names the slopes"):
+    with pytest.raises(KeyError, match="names its slope"):
         asked.value(found, "softmax", {}, "", 0)
     with pytest.raises(KeyError, match="no cell has attn=ssa"):
         asked.value(found, "ssa", {"slope": [1]}, "", 0)
