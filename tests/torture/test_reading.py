@@ -76,11 +76,16 @@ class Clean:
         changed = [name for name in apart(now, self.files) if not name.startswith(path)]
         if answer.out == self.answer.out and not changed:
             return "same"
-        if any(word in answer.out + answer.err for word in MISSED):
+        before = {name: data.decode(errors="ignore") for name, data in self.files.items()}
+        pages = {name: now[name].decode(errors="ignore") for name in changed if name in now}
+        added = [(text, before.get(name, "")) for name, text in pages.items()]  # a page may be where it is named
+        if any(
+            word in text and word not in old for text, old in [(answer.out + answer.err, ""), *added] for word in MISSED
+        ):
             return "named"
-        texts = [self.answer.out, *(data.decode(errors="ignore") for data in self.files.values())]
+        texts = [self.answer.out, *before.values()]
         known = {number for text in texts for number in NUMBER.findall(text)}
-        said = answer.out + "".join(now[name].decode(errors="ignore") for name in changed if name in now)
+        said = answer.out + "".join(pages.values())
         return "silent" if set(NUMBER.findall(said)) - known else "same"
 
 
