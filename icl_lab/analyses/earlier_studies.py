@@ -108,7 +108,7 @@ def find(
     """
     if not analysis.trains or type(analysis).files is not Analysis.files:
         return None
-    studies = [found for folder in folders if (found := _stored(study, analysis, folder, say, current))]
+    studies = [stored for folder in folders if (stored := _stored(study, analysis, folder, say, current))]
     # What holds more of a model goes first: errors of single prompts, say, that older studies do not keep.
     return EarlierStudies(sorted(studies, key=lambda stored: len(stored.grids), reverse=True)) if studies else None
 

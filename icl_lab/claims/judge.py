@@ -438,7 +438,7 @@ def _unlearned(sides: Sides, claim: Claim, table: Table) -> str:
     Formula: ``summary.has_learned``, of the normalized errors in training conditions. Runs without a grid, or whose
     grid leaves training conditions out, say nothing.
     """
-    for side, shares in zip((claim.left, claim.right), _shares(table), strict=True):
+    for side, shares in zip((claim.left, claim.right), map(_shares, table), strict=True):
         if shares and not claim.ungated and sides.far(side) and not summary.has_learned(shares):
             return (
                 f"{side.of} has not learned its task: in training conditions it errs {median(shares):.2g} times as "
@@ -454,25 +454,23 @@ def _unlearned_counts(sides: Sides, claim: Claim, table: Table) -> str:
     Where no model was tested in training conditions it is not known, and said.
     """
     counts, unknown = list[str](), dict[str, list[str]]()  # why -> which sides
-    both = zip((claim.left.of, claim.right.of), zip(table, _shares(table), strict=True), strict=True)
-    for of, (column, shares) in dict(both).items():
+    for of, column in dict(zip((claim.left.of, claim.right.of), table, strict=True)).items():
+        shares = _shares(column)
         if lost := sum(not summary.has_learned([share]) for share in shares):
             counts.append(f"{lost} of {len(shares)} of {of}")
-        asked = sides.is_model(of) and sides.task.trivial and (shares or not claim.ungated)
-        rest = [seed for seed, value in column.items() if value.training.share is None] if asked else []
-        if rest and (why := sides.why_not_known(of, rest)):
-            at = f" at {ledger.span(rest)}" if shares else ""
-            unknown.setdefault(f"{at}: {why}", []).append(of)
+        gated = sides.is_model(of) and sides.task.trivial and (shares or not claim.ungated)
+        seeds = [seed for seed, value in column.items() if value.training.share is None] if gated else []
+        if seeds and (why := sides.why_not_known(of, seeds)):
+            unknown.setdefault(f" at {ledger.span(seeds)}: {why}" if shares else f": {why}", []).append(of)
     counted = [f"tested models that have not learned: {', '.join(counts)}"] if counts else []
     named = {why: " and ".join(f"'{of}'" for of in models) for why, models in unknown.items()}
     unsure = [f"not known whether {models} learned the task{why}" for why, models in named.items()]
     return "; ".join(counted + unsure)
 
 
-def _shares(table: Table) -> list[list[float]]:
-    """Normalized errors in training conditions of left and right; seeds of which it is not known are left out."""
-    shares = ([value.training.share for value in column.values()] for column in table)
-    return [[share for share in known if share is not None] for known in shares]
+def _shares(column: Column) -> list[float]:
+    """Normalized errors of a side in training conditions; seeds of which it is not known are left out."""
+    return [share for value in column.values() if (share := value.training.share) is not None]
 
 
 def remarks(sides: Sides) -> list[str]:

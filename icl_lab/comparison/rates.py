@@ -205,8 +205,8 @@ def stored(spec: RunSpec, store: Store) -> Curve | None:
     """
     if not (runs := stored_runs(spec, store)):
         return None
-    known = curve(spec, runs)
-    return None if holes(known.lowest, runs) else known
+    stored_curve = curve(spec, runs)
+    return None if holes(stored_curve.lowest, runs) else stored_curve
 
 
 def stored_runs(spec: RunSpec, store: Store) -> dict[float, list[Run]]:

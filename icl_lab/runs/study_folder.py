@@ -125,16 +125,16 @@ def publish(
     folder: Path,
     files: Mapping[str, str | bytes],
     figures: Mapping[str, "Figure"],
-    kinds: Sequence[str] = ("png", "svg"),
+    kinds: Sequence[str] | None = None,
 ) -> list[str]:
     """Write a study: files, figures and the record that seals them, with the checksum of each; return their names.
 
     The folder takes the place of the one before it in one step, so that of two commands which write it at once one
     wins whole. Files of somebody else in it stay. Raises ``RunFailed`` where it cannot be written.
     """
-    from icl_lab.figures.files import encoded  # brings matplotlib, which readers do without
+    from icl_lab.figures.files import KINDS, encoded  # brings matplotlib, which readers do without
 
-    data = encoded(files, figures, kinds)
+    data = encoded(files, figures, KINDS if kinds is None else kinds)
     with _held(folder):
         try:
             before = read(folder)

@@ -51,10 +51,9 @@ class Boundary(Analysis):
     needed: ClassVar[Sequence[str]] = ("curves", "measured")
     findings: ClassVar[type[Findings]] = Bounds
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "clip": Metric("boundary", ("slope",), usual={"scale": [1.0]}),
+        **dict.fromkeys(("clip", ANY), Metric("boundary", ("slope",), usual={"scale": [1.0]})),
         **dict.fromkeys(bounds.CLAIMED, Metric(bounds.GRID, mean=False, kind="ratio", constants=True)),
         bounds.REACHED: Metric(bounds.GRID, mean=False, constants=True),
-        ANY: Metric("boundary", ("slope",), usual={"scale": [1.0]}),
     }
     title: ClassVar[str] = "answers far from the examples"
     usual_task: ClassVar[str] = "linear"

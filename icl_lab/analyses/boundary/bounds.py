@@ -306,7 +306,7 @@ def claimed(rows: Grid, metric: str) -> float:
     Raises ``KeyError`` where it is not kept, and where it has no logarithm.
     """
     values = {name: value for (name, spread), (value,) in rows.by("metric", "spread").items() if spread == SHOWN}
-    values["largest"] = max(rows.by("metric")["largest",])
+    values["largest"] = max(rows.by("metric").get(("largest",), [math.nan]))
     over, under = CLAIMED[metric]
     if missing := {over, under} - {*values, ""}:
         raise KeyError(f"'{metric}' needs {missing.pop()}, which is not kept")

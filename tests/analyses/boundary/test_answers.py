@@ -6,6 +6,7 @@ import pytest
 
 from icl_lab import tasks
 from icl_lab.analyses.boundary import Boundary, bounds, report
+from icl_lab.analyses.findings import cell
 from icl_lab.analyses.frame import Findings
 from icl_lab.base.grid import Grid
 from icl_lab.base.rng import stream
@@ -83,6 +84,13 @@ def test_claims_hold_c_against_the_labels_and_against_numbers(untrained):
     )
     assert asked.value(found, "reference:28", {}, "answer-bound", 0) == pytest.approx(math.log(28))
     assert asked.scale_of(trained.task, "reached") == "difference"
+
+
+def test_c_is_compared_where_no_largest_answer_is_kept():
+    cells = [cell(metric, value, spread=bounds.SHOWN) for metric, value in (("bound", 8.0), ("label-rms", 2.0))]
+    assert bounds.claimed(
+        Grid.of(cells, ["spread"], task="linear", attn="softmax", preset="smoke", spec="0", seed=0), "bound-over-rms"
+    ) == pytest.approx(math.log(4))
 
 
 @pytest.mark.slow
