@@ -68,6 +68,10 @@ class Grid:
             chosen = found
         return type(self)(frame[chosen])
 
+    def of_model(self, metric: str) -> Self:
+        """Return the cells of the model, without references, in a metric; none where the grid lacks it."""
+        return type(self)(self.frame[(self.frame["metric"] == metric) & (self.frame["attn"] == model_name(self))])
+
     def at(self, **labels: object) -> float:
         """Return the value of the one cell with these labels; raises ``KeyError`` unless there is just one."""
         cells = self.where(**labels).frame

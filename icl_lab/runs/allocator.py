@@ -1,4 +1,4 @@
-"""Allocator setting of glibc: freed memory is kept for the next tensor, not given back to the system.
+"""Allocator of glibc: whether freed memory is kept for the next tensor, or given back to the system.
 
 glibc takes every block above a threshold (at most 32 MiB) from the system and gives it back as soon as it is freed. The
 weights of a batch of prompts are such blocks, a dozen of them a layer and pass, and the system clears every page of
@@ -9,6 +9,7 @@ their tests on long prompts.
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 
 KEPT = 2**30  # bytes: larger blocks are the system's as before, and free memory beyond this at the heap's end
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # the parameters' numbers in glibc's malloc.h
@@ -21,10 +22,23 @@ def keep_freed() -> bool:
     It changes no number. Elsewhere than on Linux with glibc, and where the environment sets the allocator, all stays as
     it is.
     """
-    if sys.platform != "linux" or any(name in os.environ for name in OWN):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
+    if any(name in os.environ for name in OWN) or (mallopt := _glibc("mallopt")) is None:
         return False
     return bool(mallopt(MMAP_THRESHOLD, KEPT)) and bool(mallopt(TRIM_THRESHOLD, KEPT))
+
+
+def give_back() -> None:
+    """Give freed memory back to the system, between the steps of a command that reads much and computes little.
+
+    Small blocks that stay lie among those that are freed, and glibc by itself gives back the end of the heap alone.
+    """
+    if (trim := _glibc("malloc_trim")) is not None:
+        trim(0)
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """A function of the allocator; None with another C library."""
+    try:
+        return getattr(ctypes.CDLL(None), name) if sys.platform == "linux" else None
+    except (OSError, AttributeError):
+        return None

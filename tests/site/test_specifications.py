@@ -1,5 +1,7 @@
 """Every specification has its seeds; a damaged one says why, and hides no other."""
 
+import json
+
 import pytest
 
 from icl_lab.extras.site import specifications
@@ -11,6 +13,13 @@ from tests.site import made
 def read(store):
     found, _ = specifications.every(store)
     return {spec.name: spec for spec in found}
+
+
+def data_of(spec):
+    """The data that the script of a page hands over: ``site.put(KIND,NAME,DATA);``."""
+    kind, name, data = json.loads(f"[{spec.script.decode().strip().removeprefix('site.put(').removesuffix(');')}]")
+    assert (kind, name) == ("run", spec.id)
+    return data
 
 
 def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
@@ -26,8 +35,9 @@ def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
     assert spec.seeds[0].env["commit"] == "abc123"
     assert spec.learned == (("b", ["0"], [("0", ["0.5"])]),)
     assert dict(spec.fields)["train.steps"] == "60"
-    assert spec.data["seeds"] == [3, 4]
-    model, zero = (spec.data["values"][who]["mse-code"]["v"] for who in ("ssa", "reference:zero"))
+    data = data_of(spec)
+    assert data["seeds"] == [3, 4]
+    model, zero = (data["values"][who]["mse-code"]["v"] for who in ("ssa", "reference:zero"))
     assert (len(model), len(zero)) == (2, 1)  # a reference is the same in every seed
     assert [2 * value for value in model[0]] == model[1]
 
@@ -71,8 +81,8 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(tmp_path):
     found = read(store)
     assert found["softmax"].seeds[0].state == "at step 0 of 60"
     assert found["ssa"].seeds[0].state == "trained, not tested"
-    assert found["ssa"].data["history"]["0"]["loss"] == [3, 2, 1]
-    assert found["ssa"].data["steps"] == [[20, 40, 60]]
+    data = data_of(found["ssa"])
+    assert (data["history"]["0"]["loss"], data["steps"]) == ([3, 2, 1], [[20, 40, 60]])
 
 
 def test_a_normalizer_that_is_not_here_is_shown_by_its_grid(tmp_path):

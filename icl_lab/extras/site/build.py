@@ -21,6 +21,7 @@ from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.specifications import Grids, Specification
 from icl_lab.extras.site.studies import MOST_ROWS, StudyPage
 from icl_lab.runs import environment
+from icl_lab.runs.allocator import give_back
 from icl_lab.runs.store import Store
 
 Site = dict[str, bytes | Path]  # path in the site -> its bytes, or the file that it is a copy of
@@ -58,6 +59,7 @@ class Stock:
             roots["evidence"] = store.archive.root.parent
         grids: Grids = {}
         specs, damages = specifications.every(store, tick, grids)
+        give_back()
         study_pages = list(studies.every(roots, files))
         judged = (judge or claims.judged)(store, files, tick, grids)
         return cls(store.root, specs, damages, study_pages, judged, cards)
@@ -183,8 +185,8 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, page: Re
 
 def _specification(spec: Specification, stock: Stock, page: Render) -> Site:
     site: Site = {}
-    if "axes" in spec.data or "history" in spec.data:
-        site[f"data/{spec.id}.js"] = script("run", spec.id, spec.data)
+    if spec.drawn:
+        site[f"data/{spec.id}.js"] = spec.script
     env = [name for name in ENV if any(name in seed.env for seed in spec.seeds)]
     path = f"runs/{spec.id}.html"
     site[path] = page("specification.html", path, spec=spec, words=WORDS, used=stock.used(spec), env=env)

@@ -238,7 +238,7 @@ class _Read(Sides):
     def measured(self, of: str, seed: int) -> tuple[Grid, None]:
         run = self.store.run(self.spec(of), seed, self.variant(of).tested_with)
         if (run.key, run.swap) not in self.grids:
-            self.grids[run.key, run.swap] = run.grid()
+            self.grids[run.key, run.swap] = run.grid().of_model(self.task.headline)
         return self.grids[run.key, run.swap], None
 
 

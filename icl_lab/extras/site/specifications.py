@@ -13,7 +13,7 @@ from icl_lab.base.grid import Grid
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.extras.site import numbers
-from icl_lab.extras.site.names import address
+from icl_lab.extras.site.names import address, script
 from icl_lab.extras.site.shown_task import ShownTask
 from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
@@ -26,7 +26,7 @@ from icl_lab.runs.summary import attention_words, bound_words
 
 DASHES = {"-": [], "--": [7, 4], ":": [2, 3], "-.": [8, 3, 2, 3]}
 
-Grids = dict[tuple[str, str], Grid]  # of runs, by key and the normalizer put in: read once for pages and claims
+Grids = dict[tuple[str, str], Grid]  # headlines of runs, by key and the normalizer put in: read once for all pages
 Numbers = dict[str, Any]  # data of a page's scripts, as JSON
 
 
@@ -69,12 +69,13 @@ class Specification:
     seeds: tuple[Seed, ...]
     metric: str = ""
     learned: tuple[Any, ...] = ()
-    data: Numbers = field(default_factory=dict)
+    drawn: tuple[str, ...] = ()  # of its page: "map" of the grid, "history"
+    script: bytes = b""  # with the data of both
 
     @property
     def id(self) -> str:
         """The name of its page and of its data."""
-        return address(f"{self.folder}/{self.swap}" if self.swap else self.folder)
+        return _id(self.folder, self.swap)
 
     @property
     def normalizer(self) -> str:
@@ -130,21 +131,22 @@ def _read(runs: Sequence[Run], grids: Grids) -> Specification:
         data["history"] = {str(seed): numbers.training(history) for seed, history in histories}
         steps = [each.pop("step") for each in data["history"].values()]
         data["steps"] = steps[:1] if all(each == steps[0] for each in steps) else steps
-    subject = shown[0][2] if shown else None
+    subject, folder = shown[0][2] if shown else None, first.key.rpartition("/")[0]
     return Specification(
         task=first.spec.task,
         name=first.name,
         preset=first.spec.preset,
         spec=first.spec.hash,
         swap=first.swap,
-        folder=first.key.rpartition("/")[0],
+        folder=folder,
         differs=differs,
         again=repeats(first),
         fields=tuple(_flat(first.spec.whole())),
         seeds=tuple(seed for seed, *_ in read),
         metric=subject.metric_words.get(subject.headline, subject.headline) if subject else "",
         learned=tuple(numbers.learned(histories[0][1])) if histories else (),
-        data=data,
+        drawn=("map",) * bool(shown) + ("history",) * bool(histories),
+        script=script("run", _id(folder, first.swap), data) if shown or histories else b"",
     )
 
 
@@ -159,10 +161,10 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
         state = "diverged" if why else "evidence" if run.copied else "finished" if run.finished else begun
         if not run.finished:
             return Seed(run.seed, state, notes=tuple(filter(None, (why, made))), env=env), {}, None, history
-        grid = grids[run.key, run.swap] = run.grid()
-        if not len(grid.frame):
+        if not len((grid := run.grid()).frame):
             raise RunFailed(f"{run.place / 'grid.csv'} has no row.")
         subject = ShownTask.of(run.spec, grid)
+        grids[run.key, run.swap] = grid.of_model(subject.headline)
         arrays = numbers.arrays(grid, subject)
         notes = tuple(filter(None, (why, made, subject.missing, subject.left_out)))
         error = None if subject.left_out else numbers.in_training(arrays, subject)
@@ -170,6 +172,10 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
         return Seed(run.seed, state, "", notes, error, env, last), arrays, subject, history
     except LabError as reason:
         return Seed(run.seed, "damaged", str(reason), env=env), {}, None, history
+
+
+def _id(folder: str, swap: str) -> str:
+    return address(f"{folder}/{swap}" if swap else folder)
 
 
 def _flat(fields: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:
