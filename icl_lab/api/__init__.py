@@ -24,8 +24,9 @@ from icl_lab.model.gpt2 import GPT2
 from icl_lab.runs import command, presets, provenance
 from icl_lab.runs.cells import grids
 from icl_lab.runs.evidence.archive import own_studies
-from icl_lab.runs.run import SPEC
+from icl_lab.runs.manifest import SPEC
 from icl_lab.runs.run import Run as StoredRun
+from icl_lab.runs.run import opened
 from icl_lab.runs.session import Lab
 from icl_lab.runs.store import Store
 
@@ -483,7 +484,7 @@ def _found(name: Folder, seed: int | None, where: Where) -> Run:
     folder, number = Path(name).absolute(), None if seed is None else whole(seed, "seed", 0)
     with where.session() as lab:
         if (folder / SPEC).is_file():
-            run = lab.store.opened(folder)
+            run = opened(folder)
             if number not in (None, run.seed):
                 raise BadValue(f"{name} holds the run of seed {run.seed}, not of {number}.")
         else:

@@ -16,10 +16,20 @@ BYTES = 1_000_000  # of a file
 Fields = TypeVar("Fields")
 
 
+class Statement(msgspec.Struct, frozen=True):
+    """Statement of a claim, where it was made, and what is printed there."""
+
+    statement: str = ""
+    where: str = ""
+    published: str = ""
+
+
 class Titled(msgspec.Struct, frozen=True):
-    """The title of an experiment file; its other fields are not looked at."""
+    """Title, paper and claims of an experiment file; its other fields are not looked at."""
 
     title: str
+    paper: str = ""
+    claims: list[Statement] = []
 
 
 def place(folder: Path) -> Path:
@@ -60,6 +70,6 @@ def decoded(name: str, folder: Path, kind: type[Fields]) -> tuple[Fields, bytes]
         raise BadValue(f"{path}: {error.strerror or error}.") from None
 
 
-def titles(folder: Path) -> dict[str, str]:
-    """Return the title of each experiment in a folder by its name, sorted."""
-    return {name: decoded(name, folder, Titled)[0].title for name in names(folder)}
+def titled(folder: Path) -> dict[str, Titled]:
+    """Return title, paper and claims of each experiment in a folder by its name, sorted."""
+    return {name: decoded(name, folder, Titled)[0] for name in names(folder)}

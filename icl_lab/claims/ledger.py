@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -19,12 +19,15 @@ from msgspec.structs import replace
 from icl_lab.base import markdown as md
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.files import sha256
-from icl_lab.claims.schema import Experiment
 from icl_lab.comparison import sequential
 from icl_lab.comparison.statistics import MARGIN, Scale
 from icl_lab.comparison.verdict import Direction, EffectSize, Relation, State, size_words, verdict_words
 from icl_lab.runs.presets import PRESETS
-from icl_lab.runs.store import Store
+
+if TYPE_CHECKING:
+    from icl_lab.claims.files import Titled
+    from icl_lab.claims.schema import Experiment
+    from icl_lab.runs.store import Store
 
 NAME = "claims.csv"
 VERSION = 5  # raised when claims are judged otherwise than before from the same numbers
@@ -458,7 +461,7 @@ def _short_cells(findings: Sequence[Finding]) -> Iterator[list[str]]:
         yield [claim, (each.intervals or each.words or "—") + printed, each.short]
 
 
-def lines(made: Experiment, findings: Iterable[Finding]) -> list[str]:
+def lines(made: "Experiment | Titled", findings: Iterable[Finding]) -> list[str]:
     """Return findings of an experiment as lines for the terminal: verdict, effect, printed effect, outlook."""
     claims = {claim.statement: claim for claim in made.claims}
     shown = [made.title]
@@ -518,7 +521,7 @@ def _read(cell: str, kind: Any) -> object:
     return cell == "yes" if bool in (kind, *get_args(kind)) else cell
 
 
-def stored(store: Store) -> dict[tuple[str, str], list[Finding]]:
+def stored(store: "Store") -> dict[tuple[str, str], list[Finding]]:
     """Return the repository's record by experiment and preset; empty without one.
 
     Raises ``RunFailed`` where the file is not such a record.
@@ -537,12 +540,12 @@ def stored(store: Store) -> dict[tuple[str, str], list[Finding]]:
     return found
 
 
-def seed_correlation(store: Store) -> float:
+def seed_correlation(store: "Store") -> float:
     """Return the correlation of seeds within a block that the repository's record found; 0 where there is none."""
     return float(_basis(store).get("correlation", 0.0))
 
 
-def recorded_basis(store: Store) -> str:
+def recorded_basis(store: "Store") -> str:
     """Return the checksum of what the repository's record was judged from; empty without a record."""
     return _basis(store).get("basis", "")
 
@@ -557,7 +560,7 @@ def _seal(row: Mapping[str, str], record: bytes) -> str:
     return sha256(json.dumps([row["basis"], row["several_blocks"], row["correlation"], sha256(record)]).encode())[:16]
 
 
-def _basis(store: Store) -> dict[str, str]:
+def _basis(store: "Store") -> dict[str, str]:
     """The row of the file ``BASIS``; raises ``RunFailed`` where it is not such a file, or where its seal is wrong."""
     path = None if store.archive is None else store.archive.root.parent / BASIS
     if path is None or not path.exists():

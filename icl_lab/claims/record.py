@@ -6,26 +6,29 @@ One row per claim and scale at which its experiment has runs, each with the chec
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from icl_lab.base.errors import RunFailed
 from icl_lab.base.files import sha256, write
 from icl_lab.base.progress import Tick, counted, silent
-from icl_lab.claims import experiment as experiments
 from icl_lab.claims import ledger, registration
+from icl_lab.claims.files import names
 from icl_lab.claims.ledger import Finding
 from icl_lab.comparison import blocks
 from icl_lab.comparison.verdict import State
 from icl_lab.runs import study_folder
 from icl_lab.runs.evidence.archive import INDEX, OWN, Archive
 from icl_lab.runs.presets import PRESETS
-from icl_lab.runs.store import Store
+
+if TYPE_CHECKING:
+    from icl_lab.runs.store import Store
 
 RUNS = "runs"  # of a results folder
 
 
-def basis(files: Path, store: Store) -> str:
+def basis(files: Path, store: "Store") -> str:
     """SHA-256, shortened, of all that the record is judged from: experiment files, the evidence, its studies.
 
     Empty where the evidence is not all, since the results folder has its own runs or studies.
@@ -42,16 +45,16 @@ def _basis(files: Path, archive: Archive) -> str:
     return sha256(json.dumps([ledger.VERSION, sums]).encode())[:16]
 
 
-def _in_repository(store: Store) -> bool:
+def _in_repository(store: "Store") -> bool:
     return store.archive is not None and store.root == store.archive.root.parent
 
 
-def _own_places(store: Store) -> list[Path]:
+def _own_places(store: "Store") -> list[Path]:
     """Folders of own runs and own studies that there are."""
     return [place for name in (RUNS, f"{OWN}/experiments") if (place := store.root / name).exists()]
 
 
-def _has_own(name: str, task: str, store: Store, preset: str) -> bool:
+def _has_own(name: str, task: str, store: "Store", preset: str) -> bool:
     """True if the results folder has runs of the experiment's task at a preset, or a study of the experiment."""
     places = [f"{RUNS}/{task.partition(':')[0]}*/*/{preset}-*", f"{OWN}/experiments/{name}-{preset}*"]
     if not _in_repository(store):
@@ -59,7 +62,7 @@ def _has_own(name: str, task: str, store: Store, preset: str) -> bool:
     return any(next(store.root.glob(place), None) is not None for place in places)
 
 
-def unchanged(files: Path, store: Store, presets: Iterable[str]) -> list[Finding] | None:
+def unchanged(files: Path, store: "Store", presets: Iterable[str]) -> list[Finding] | None:
     """Return the record's findings at the presets at which there are runs; None where it may not be read as it is.
 
     That is where experiments or evidence have changed since, or the results folder has a run or a study.
@@ -70,12 +73,12 @@ def unchanged(files: Path, store: Store, presets: Iterable[str]) -> list[Finding
     return [each for (_, preset), kept in ledger.stored(store).items() if preset in there for each in kept]
 
 
-def _current(files: Path, store: Store) -> bool:
+def _current(files: Path, store: "Store") -> bool:
     return store.archive is not None and ledger.recorded_basis(store) == _basis(files, store.archive)
 
 
 def everything(
-    files: Path, store: Store, presets: Iterable[str], tick: Tick = silent
+    files: Path, store: "Store", presets: Iterable[str], tick: Tick = silent
 ) -> tuple[list[Finding], dict[str, list[str]]]:
     """Return the findings on all claims at the presets at which there are runs, and remarks by experiment.
 
@@ -85,13 +88,13 @@ def everything(
     presets = list(presets)
     if (kept := unchanged(files, store, presets)) is not None:
         return kept, {}
-    from icl_lab.claims import cost, judge  # which bring all analyses, not needed where nothing has changed
+    from icl_lab.claims import cost, experiment, judge  # and all analyses, not needed where nothing has changed
 
     recorded, current = ledger.stored(store), _current(files, store)
     there, found, remarks = [preset for preset in presets if store.has(preset)], list[Finding](), dict[str, list[str]]()
     costs = {preset: cost.Costs(store, preset) for preset in there}
-    for name in counted(experiments.names(files), "judging claims", tick, str):
-        task = experiments.read(name, files).task
+    for name in counted(names(files), "judging claims", tick, str):
+        task = experiment.read(name, files).task
         for preset in there:
             if current and not _has_own(name, task, store, preset):
                 found += recorded.get((name, preset), [])
@@ -111,7 +114,7 @@ def with_runs(findings: Iterable[Finding]) -> list[Finding]:
     return [each for each in every if (each.experiment, each.preset) in run]
 
 
-def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: Tick = silent) -> dict[str, str]:
+def written(files: Path, store: "Store", presets: Iterable[str] = PRESETS, tick: Tick = silent) -> dict[str, str]:
     """Judge all claims at all scales at which there are runs, and return the record's files; trains nothing.
 
     Registration, which verdicts depend on, is written first, in a whole clone. The correlation of seeds within a block
@@ -134,16 +137,16 @@ def written(files: Path, store: Store, presets: Iterable[str] = PRESETS, tick: T
     if correlation > 0:  # NaN where no claim has several blocks
         found = _judged_at(here, files, store, correlation, tick)
     text = ledger.encode(with_runs(ledger.rated(found)))
-    several = sum(len(set(names)) > 1 for _, names in samples)
+    several = sum(len(set(seeds)) > 1 for _, seeds in samples)
     made = ledger.basis_text(basis(files, store), several, correlation, text)
     return {ledger.NAME: text, ledger.BASIS: made}
 
 
-def _judged_at(presets: Sequence[str], files: Path, store: Store, correlation: float, tick: Tick) -> list[Finding]:
+def _judged_at(presets: Sequence[str], files: Path, store: "Store", correlation: float, tick: Tick) -> list[Finding]:
     """All claims at each preset, with what they were judged from; those about variants that do not fit are left out."""
-    from icl_lab.claims import cost, judge
+    from icl_lab.claims import cost, experiment, judge
 
-    found, every = list[Finding](), [experiments.load(name, files) for name in experiments.names(files)]
+    found, every = list[Finding](), [experiment.load(name, files) for name in names(files)]
     for preset in counted(presets, "judging claims", tick, str):
         costs = cost.Costs(store, preset)
         for whole in every:

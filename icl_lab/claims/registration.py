@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from icl_lab import normalizers
 from icl_lab.base import foreign
 from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.base.files import sha256
@@ -73,6 +72,8 @@ def digests(experiment: Mapping[str, Any]) -> list[str]:
 @lru_cache(maxsize=1024)
 def _canonical(attn: str) -> str:
     """The one spelling of a normalizer; a name that is no longer known as it stands."""
+    from icl_lab import normalizers  # and torch with it, which readers of the record do without
+
     try:
         return normalizers.canonical(attn) if attn else ""
     except LabError:

@@ -28,7 +28,7 @@ from icl_lab.base.version import PACKAGE, VERSION
 from icl_lab.execute.parallel import RETRIES, Ending, WorkItem
 from icl_lab.runs import manifest, reuse
 from icl_lab.runs.checkpoints import NAMES as CHECKPOINTS
-from icl_lab.runs.run import SPEC, TRAINED, Run
+from icl_lab.runs.run import TRAINED, Run
 from icl_lab.runs.status import Status
 
 OFTEN = 2.0  # seconds between two words of a task, and two looks at them
@@ -224,7 +224,7 @@ def _present(run: Run) -> Files:
         if not run.trained:
             reuse.weights(run, lambda text: None)
     if run.copied and run.trained:  # without its specification, which is written here once anything is
-        return {name: run.read(name) for name in sorted(run.files.names) if name != SPEC}
+        return {name: run.read(name) for name in sorted(run.files.names) if name != manifest.SPEC}
     other_swaps = [folder for folder in run.folder.glob("swap-*/") if folder != run.place]
     files = files_of(run.folder)
     return {name: data for name, data in files.items() if (run.folder / name).parent not in other_swaps}

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl_lab.base.errors import BadValue
+from icl_lab.model.spec import Norm
 from icl_lab.normalizers.base import Normalizer, extra, scores, upcast
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # q, k (b h t d) -> the same, turned by a position code
-Norm = Literal["layer", "rms", "none"]
 # Is handed each activation with its name, in the order in which they are computed; what it returns is used onwards.
 See = Callable[[str, Tensor], Tensor]
 

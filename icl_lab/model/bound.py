@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from icl_lab.model.blocks import Norm
+from icl_lab.model.spec import Norm
 
 LAST = ("norm.weight", "norm.bias", "read_out.weight", "read_out.bias")  # the parameters that the bound follows from
 

@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import cast
 
-import msgspec
 import torch
-from msgspec import Meta
 from torch import Tensor, nn
 
 from icl_lab import normalizers
@@ -16,8 +14,9 @@ from icl_lab.base.errors import BadValue
 from icl_lab.base.learned import Place
 from icl_lab.base.rescale import Rescaling
 from icl_lab.model import positions
-from icl_lab.model.blocks import Attention, Block, Norm, See, Shape, no_autocast, norm, unseen
+from icl_lab.model.blocks import Attention, Block, See, Shape, no_autocast, norm, unseen
 from icl_lab.model.bound import LAST, answer_bound
+from icl_lab.model.spec import ModelSpec as ModelSpec
 from icl_lab.model.trace import Patch, Recorder, Trace
 from icl_lab.normalizers.base import Normalizer, causal, full
 from icl_lab.tasks.base import Prompt
@@ -27,76 +26,6 @@ Watch = Callable[[int, Tensor, Tensor], Tensor | None]
 
 EVERYWHERE = slice(None)
 GPT2_VOCABULARY = 50_257  # rows of a token table that Hugging Face allocates and numeric prompts never touch
-
-
-class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shape of a model. The three switches leave the residual stream as it is where a part is off.
-
-    ``block=llama`` is the block of arXiv 2501.19399: RMSNorm, SwiGLU of width 8d/3, no biases. ``qk_norm`` norms the
-    queries and keys of each head (arXiv 2010.04245), which bounds their scores.
-
-    ``norm_in`` puts a norm of the family after the read-in and the positions, before the first block, whatever ``norm``
-    says. Without it the residual stream of a token grows with its number while what attention adds stays bounded, so
-    that the final norm divides the context away; with it a number of any size enters with the same norm. BERT has a
-    norm there (arXiv 1810.04805), GPT-2 has none.
-
-    ``final_norm`` is the norm before the read-out: that of the blocks (``block``), ``layer``, ``rms`` or ``none``. It
-    bounds every answer (see ``GPT2.answer_bound``). A value that names the blocks' own norm is kept as ``block``, so
-    that one model has one specification.
-
-    ``mask=full`` is bidirectional attention (BERT): every token sees all tokens of its prompt. It is for tasks whose
-    answers do not stand among the tokens.
-
-    ``read_in=scaled`` rescales the prompts before they are read, in training and in tests, as ``test.rescale`` does in
-    tests alone (labels or inputs, by task: see ``icl_lab/base/rescale.py``).
-
-    ``read_in_start`` multiplies the read-in's weights at the start, and so the size of a token relative to its
-    position. ``read_out_start`` multiplies those of the read-out, and so the bound C at the start
-    (``GPT2.answer_bound``).
-    """
-
-    layers: Annotated[int, Meta(ge=1, le=1000)] = 2
-    heads: Annotated[int, Meta(ge=1, le=4096)] = 4
-    width: Annotated[int, Meta(ge=1, le=65_536)] = 64
-    positions: str = "learned"
-    roles: Literal["shared", "tagged"] = "shared"
-    mlp: bool = True
-    attention: bool = True
-    norm: bool = True
-    block: Literal["gpt2", "llama"] = "gpt2"
-    qk_norm: bool = False
-    norm_in: bool = False
-    final_norm: Literal["block", "layer", "rms", "none"] = "block"
-    read_in: Literal["linear", "scaled"] = "linear"
-    mask: Literal["causal", "full"] = "causal"
-    read_in_start: Annotated[float, Meta(gt=0, le=1000)] = 1.0
-    read_out_start: Annotated[float, Meta(gt=0, le=1000)] = 1.0
-
-    def __post_init__(self) -> None:
-        if self.final_norm == self.norm_of_blocks:
-            msgspec.structs.force_setattr(self, "final_norm", "block")
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide width, got {self.heads} heads and width {self.width}")
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of a block."""
-        return Shape(self.width, self.heads, self.block == "llama", self.mlp, self.norm_of_blocks, self.qk_norm)
-
-    @property
-    def norm_of_family(self) -> Norm:
-        """Norm that the block family uses: layer norm (GPT-2) or RMS norm (Llama)."""
-        return "rms" if self.block == "llama" else "layer"
-
-    @property
-    def norm_of_blocks(self) -> Norm:
-        """Norm before each part of a block."""
-        return self.norm_of_family if self.norm else "none"
-
-    @property
-    def norm_before_read_out(self) -> Norm:
-        """Final norm, resolved."""
-        return self.norm_of_blocks if self.final_norm == "block" else self.final_norm
 
 
 @dataclass(frozen=True)
@@ -136,7 +65,8 @@ class GPT2(nn.Module):
         self.positions.both_sides = spec.mask == "full"
         rules = self._rules(attn) if spec.attention else [None] * spec.layers
         self.norm_in = norm(spec.norm_of_family if spec.norm_in else "none", spec.width)
-        self.blocks = nn.ModuleList(Block(spec.shape, rule) for rule in rules)
+        shape = Shape(spec.width, spec.heads, spec.block == "llama", spec.mlp, spec.norm_of_blocks, spec.qk_norm)
+        self.blocks = nn.ModuleList(Block(shape, rule) for rule in rules)
         self.norm = norm(spec.norm_before_read_out, spec.width)
         self.read_out = nn.Linear(spec.width, reading.outputs)
         self._start(spec.layers, rng)

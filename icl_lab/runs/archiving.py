@@ -14,8 +14,8 @@ from icl_lab.base.grid import Grid, model_name
 from icl_lab.base.registry import filename
 from icl_lab.runs import reuse, study_folder
 from icl_lab.runs.evidence.archive import ArchivedRun
-from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
-from icl_lab.runs.run import MEASURED_BY, READ_OUT, Run
+from icl_lab.runs.manifest import MEASURED_BY, WAY_OUT, WEIGHTS
+from icl_lab.runs.run import READ_OUT, Run
 from icl_lab.runs.study_folder import RECORD, StudyRecord
 
 Cells = Sequence[Mapping[str, float]]

@@ -24,11 +24,10 @@ from icl_lab.base.version import commit as commit
 from icl_lab.model import positions
 from icl_lab.runs.allocator import keep_freed
 from icl_lab.runs.extras import installed
+from icl_lab.runs.manifest import BUILT_IN, OUTSIDE
 from icl_lab.runs.spec import RunSpec
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "matplotlib", "safetensors", "msgspec", "entmax")
-FIELD = "outside"  # of env.json: a list of parts, left out where every part is built in
-BUILT_IN = "parts"  # of env.json: the parts of this package, with the hashes of their code
 COMPUTING = ("torch", "Python")  # versions that bits depend on
 READ = "reads"  # of env.json: files that the task reads, name -> SHA-256; left out where it reads none
 
@@ -119,7 +118,7 @@ def recorded_parts(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
     """Return what ``env.json`` says of parts, from outside and of this package: kind, name, import or file, hash."""
     found = [registry.record(name) for registry, name in dict.fromkeys(parts(spec))]
     kinds = {
-        FIELD: [part for part in found if "file" not in part],
+        OUTSIDE: [part for part in found if "file" not in part],
         BUILT_IN: [part for part in found if "file" in part],
     }
     return {field: each for field, each in kinds.items() if each}
@@ -175,7 +174,7 @@ def _stored(folder: Path) -> list[dict[str, str]]:
 
 
 def _parts_in(env: Mapping[str, Any]) -> list[dict[str, str]]:
-    lists = [env[field] for field in (FIELD, BUILT_IN) if isinstance(env.get(field), list)]
+    lists = [env[field] for field in (OUTSIDE, BUILT_IN) if isinstance(env.get(field), list)]
     return [
         part for parts in lists for part in parts if isinstance(part, dict) and {"kind", "name", "sha256"} <= set(part)
     ]

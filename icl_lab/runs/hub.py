@@ -10,8 +10,8 @@ from icl_lab.base.errors import BadValue, RunFailed, first_line
 from icl_lab.base.files import check_new, replace_folder
 from icl_lab.base.version import VERSION
 from icl_lab.runs import card, manifest
-from icl_lab.runs.manifest import WAY_OUT
-from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run
+from icl_lab.runs.manifest import SPEC, WAY_OUT
+from icl_lab.runs.run import MEASURED, TRAINED, Run
 from icl_lab.runs.store import Store
 
 Kind = Literal["model", "dataset"]

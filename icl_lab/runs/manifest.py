@@ -16,6 +16,11 @@ from icl_lab.base.errors import RunFailed
 from icl_lab.base.files import publish, reading, sha256
 
 NAME = "manifest.json"
+SPEC = "spec.json"
+MADE_BY = "made_by"  # of env.json and of a checkpoint: the record of what trains (provenance.py)
+MEASURED_BY = "measured.json"  # the record of what tested
+OUTSIDE = "outside"  # of env.json: a list of parts, left out where every part is built in
+BUILT_IN = "parts"  # of env.json: the parts of this package, with the hashes of their code
 WEIGHTS = "model.safetensors"
 WAY_OUT = "delete its folder, or add --retrain, and run the same command again"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icl_lab.base.errors import UnknownName
-from icl_lab.model.gpt2 import ModelSpec
+from icl_lab.model.spec import ModelSpec
 from icl_lab.training.curriculum import Staircase
 from icl_lab.training.recipe import TrainSpec
 

@@ -29,8 +29,8 @@ from icl_lab.base.code import closure_hash
 from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.base.files import reading
 from icl_lab.runs import environment
-from icl_lab.runs.manifest import WAY_OUT
-from icl_lab.runs.run import MADE_BY, MEASURED_BY, Run
+from icl_lab.runs.manifest import MADE_BY, MEASURED_BY, WAY_OUT
+from icl_lab.runs.run import Run
 from icl_lab.runs.spec import RunSpec
 
 EQUAL = Path(__file__).parent / "equal_code.csv"  # kind, old, new, commit: written by tests/equal_code.py

@@ -9,8 +9,8 @@ from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed
 from icl_lab.runs import provenance, run_files
 from icl_lab.runs.lock import Say
-from icl_lab.runs.manifest import WEIGHTS
-from icl_lab.runs.run import MADE_BY, SPEC, TRAINED, Run, parse_spec
+from icl_lab.runs.manifest import MADE_BY, SPEC, WEIGHTS
+from icl_lab.runs.run import TRAINED, Run, parse_spec
 from icl_lab.runs.run_files import RunFiles, RunFolder
 
 

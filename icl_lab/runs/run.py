@@ -34,22 +34,21 @@ from icl_lab.base.grid import Grid
 from icl_lab.base.registry import filename
 from icl_lab.model.bound import LAST, answer_bound
 from icl_lab.model.gpt2 import GPT2
-from icl_lab.runs import checkpoints, checks, lock, manifest, run_files, status
+from icl_lab.runs import checkpoints, checks, environment, lock, manifest, run_files, status
 from icl_lab.runs.checkpoints import Differs
 from icl_lab.runs.lock import Say
-from icl_lab.runs.manifest import WAY_OUT, WEIGHTS
+from icl_lab.runs.manifest import MADE_BY as MADE_BY
+from icl_lab.runs.manifest import MEASURED_BY, SPEC, WAY_OUT, WEIGHTS
 from icl_lab.runs.measure import Errors
 from icl_lab.runs.run_files import RunFiles, RunFolder, decode_history, encode_history, encode_weights
 from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.store import seed_of
 from icl_lab.training.loop import Progress
 
-SPEC = "spec.json"
 REPLACED = ".replaced"  # what --retrain sets aside until the run is finished again
 READ_OUT = "read-out.safetensors"  # of the evidence: the parameters that bound the answers, where weights are not kept
 DIVERGED = "diverged"  # of env.json: why the model is missing
 TRAINED = ("history.csv", "env.json", WEIGHTS)
-MADE_BY = "made_by"  # of env.json and of a checkpoint: the record of what trains (provenance.py)
-MEASURED_BY = "measured.json"  # the record of what tested
 MEASURED = (MEASURED_BY, "errors.safetensors", "positions.csv", "grid.csv")
 
 # All that parsers and torch raise on a text or on tensors that say something impossible.
@@ -379,6 +378,33 @@ def parse_spec(data: bytes, path: Path) -> RunSpec:
         return spec
     axes = {axis: spec.test.axes[axis] for axis in order if axis in spec.test.axes}
     return msgspec.structs.replace(spec, test=msgspec.structs.replace(spec.test, axes=axes))
+
+
+def opened(place: Path) -> Run:
+    """Return the run that a folder of any name holds, such as one that was published.
+
+    Its seed is the K of a folder ``seed-K``, and that of its grid otherwise. Raises ``RunFailed`` where the folder
+    holds no run or its files are not those of one, and ``UnknownName`` where the task or the normalizer is not known
+    here.
+    """
+    spec, seed = read_spec(place / SPEC), seed_of(place)
+    run = Run(place, spec, _seed_in(RunFolder(place)) if seed is None else seed)
+    run.read(SPEC)  # as the manifest says
+    environment.require_parts(spec, place)
+    if run.finished:
+        run.grid()
+    return run
+
+
+def _seed_in(files: RunFiles) -> int:
+    """Seed in a run's grid; raises ``RunFailed`` where there is none."""
+    if (name := "grid.csv") not in files:
+        raise RunFailed(f"{files.path} does not say its seed: it is not called seed-K, and holds no {name}.")
+    with reading(files.path / name, WAY_OUT, *MISFIT):
+        seed = Grid.read(run_files.read(files, name).decode()).frame["seed"].tolist()[0]
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"its seed is {seed}")
+        return seed
 
 
 def _json(fields: Mapping[str, Any]) -> str:

@@ -1,23 +1,23 @@
-"""A results folder: where the run of a specification and seed lies, and which runs there are."""
+"""A results folder: where the run of a specification and seed lies, and which runs there are.
+
+What needs torch (``Run``) is imported where a run is asked for: who reads tables and records does without.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from icl_lab.base.errors import RunFailed, UnknownName
-from icl_lab.base.files import reading
-from icl_lab.base.grid import Grid
 from icl_lab.base.registry import filename
-from icl_lab.runs import checks, environment
 from icl_lab.runs.evidence.archive import Archive, ArchivedRun, by_number, own_studies
 from icl_lab.runs.lock import Say
-from icl_lab.runs.manifest import WAY_OUT
-from icl_lab.runs.run import MISFIT, SPEC, Run, parse_spec, read_spec
-from icl_lab.runs.run_files import RunFiles, RunFolder, read
-from icl_lab.runs.spec import RunSpec
+from icl_lab.runs.manifest import SPEC
 
-GRID = "grid.csv"
+if TYPE_CHECKING:
+    from icl_lab.runs.run import Run
+    from icl_lab.runs.spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Store:
     root: Path
     archive: Archive | None = None
 
-    def run(self, spec: RunSpec, seed: int, swap: str = "") -> Run:
+    def run(self, spec: "RunSpec", seed: int, swap: str = "") -> "Run":
         """Return the place of a run, whether or not it is there yet."""
         return self._run(self.folder(spec) / f"seed-{seed}", spec, seed, swap)
 
-    def folder(self, spec: RunSpec) -> Path:
+    def folder(self, spec: "RunSpec") -> Path:
         """Return the folder that holds all seeds of a specification."""
         return self.root / "runs" / filename(spec.task) / filename(spec.attn) / f"{spec.preset}-{spec.hash}"
 
-    def seeds(self, spec: RunSpec) -> list[int]:
+    def seeds(self, spec: "RunSpec") -> list[int]:
         """Return the seeds of a specification that have begun, or that the evidence holds, in order."""
         folder = self.folder(spec)
         found = {seed_of(path.parent) for path in folder.glob("seed-*/spec.json")}
@@ -48,7 +48,7 @@ class Store:
         own = any(self.root.glob(f"runs/*/*/{preset}-*/seed-*"))
         return own or (self.archive is not None and any(f"/{preset}-" in run.key for run in self.archive.runs()))
 
-    def at(self, place: Path) -> Run:
+    def at(self, place: Path) -> "Run":
         """Return the run in a folder ``.../seed-K``; raises ``UnknownName`` with the nearest runs there are.
 
         Raises it too where the run's task or normalizer is not known here, with the import that the run was made with,
@@ -59,27 +59,14 @@ class Store:
         if seed is None or not (path.exists() or archived):
             there = [str(run.folder) for run in self.runs(lambda reason: None)]
             raise UnknownName("run", str(place), get_close_matches(str(place), there, n=5, cutoff=0))
-        spec = read_spec(path) if archived is None else parse_spec(read(archived, SPEC), path)
+        from icl_lab.runs import checks, environment
+
+        spec = _spec(path, archived)
         checks.folder(spec, place)
         environment.require_parts(spec, place)
         return self._run(place, spec, seed)
 
-    def opened(self, place: Path) -> Run:
-        """Return the run that a folder of any name holds, such as one that was published.
-
-        Its seed is the K of a folder ``seed-K``, and that of its grid otherwise. Raises ``RunFailed`` where the folder
-        holds no run or its files are not those of one, and ``UnknownName`` where the task or the normalizer is not
-        known here.
-        """
-        spec, seed = read_spec(place / SPEC), seed_of(place)
-        run = Run(place, spec, seed_in(RunFolder(place)) if seed is None else seed)
-        run.read(SPEC)  # as the manifest says
-        environment.require_parts(spec, place)
-        if run.finished:
-            run.grid()
-        return run
-
-    def runs(self, say: Say | None = None, preset: str = "", hashes: Collection[str] | None = None) -> Iterator[Run]:
+    def runs(self, say: Say | None = None, preset: str = "", hashes: Collection[str] | None = None) -> Iterator["Run"]:
         """Yield every run that has begun, of one preset or of these hashes where said, then the archive's others.
 
         They come by task, normalizer and specification, and seeds by their number.
@@ -88,12 +75,7 @@ class Store:
         a folder, or one that is called otherwise, is named and passed over.
         """
         seen = set[str]()
-
-        def wanted(key: str) -> bool:
-            name, _, hash_ = key.split("/")[-2].rpartition("-")
-            return preset in ("", name) and (hashes is None or hash_ in hashes)
-
-        begun = [path for path in self.root.glob("runs/*/*/*/seed-*/spec.json") if wanted(path.parent.as_posix())]
+        begun, archived_runs = self._chosen(preset, hashes)
         for path in sorted(begun, key=lambda path: by_number(path.parent.as_posix())):
             try:
                 run = self._begun(path)
@@ -104,11 +86,26 @@ class Store:
                 continue
             seen.add(run.key)
             yield run
-        for archived in self.archive.runs() if self.archive is not None else ():
-            if archived.key not in seen and wanted(archived.key):
+        for archived in archived_runs:
+            if archived.key not in seen:
                 place = self.root / "runs" / archived.key
-                spec = parse_spec(read(archived, SPEC), archived.path)
-                yield self._run(place, spec, seed_of(place) or 0)
+                yield self._run(place, _spec(archived.path, archived), seed_of(place) or 0)
+
+    def recorded(self, hashes: Collection[str]) -> bool:
+        """True if a run of these hashes may say what code made it: one begun here, or one that the archive knows of."""
+        begun, archived = self._chosen("", hashes)
+        return bool(begun) or any(run.recorded for run in archived)
+
+    def _chosen(self, preset: str, hashes: Collection[str] | None) -> tuple[list[Path], list[ArchivedRun]]:
+        """Specifications of runs that have begun, and runs of the archive, of one preset or of these hashes."""
+
+        def chosen(key: str) -> bool:
+            name, _, spec = key.split("/")[-2].rpartition("-")
+            return preset in ("", name) and (hashes is None or spec in hashes)
+
+        begun = [path for path in self.root.glob("runs/*/*/*/seed-*/spec.json") if chosen(path.parent.as_posix())]
+        held = self.archive.runs() if self.archive is not None else ()
+        return begun, [run for run in held if chosen(run.key)]
 
     def study(self, folder: Path) -> Path:
         """Return the folder of a study: this one, or where it is missing the repository's study of the same name."""
@@ -127,34 +124,34 @@ class Store:
             return None
         return self.archive.root.parent / folder.relative_to(mine)
 
-    def _begun(self, path: Path) -> Run:
+    def _begun(self, path: Path) -> "Run":
         seed = seed_of(path.parent)
         if seed is None:
             raise RunFailed(f"{path.parent} is not called seed-K as the folder of a run is; move it away.")
-        spec = read_spec(path)
+        from icl_lab.runs import checks
+
+        spec = _spec(path)
         checks.folder(spec, path.parent)
         return self._run(path.parent, spec, seed)
 
-    def _run(self, folder: Path, spec: RunSpec, seed: int, swap: str = "") -> Run:
+    def _run(self, folder: Path, spec: "RunSpec", seed: int, swap: str = "") -> "Run":
+        from icl_lab.runs.run import Run
+
         key = "/".join(folder.parts[-4:])
         return Run(folder, spec, seed, swap, ArchivedRun(self.archive, key) if self.archive is not None else None)
 
 
-def by_rule(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def _spec(path: Path, archived: ArchivedRun | None = None) -> "RunSpec":
+    from icl_lab.runs.run import parse_spec, read_spec
+    from icl_lab.runs.run_files import read
+
+    return read_spec(path) if archived is None else parse_spec(read(archived, SPEC), path)
+
+
+def by_rule(runs: Sequence["Run"]) -> dict[str, list["Run"]]:
     """Group runs of several training seeds by their normalizer, in order of appearance."""
     names = dict.fromkeys(run.name for run in runs)
     return {name: [run for run in runs if run.name == name] for name in names}
-
-
-def seed_in(files: RunFiles) -> int:
-    """Return the seed recorded in a run's grid; raises ``RunFailed`` where there is none."""
-    if GRID not in files:
-        raise RunFailed(f"{files.path} does not say its seed: it is not called seed-K, and holds no {GRID}.")
-    with reading(files.path / GRID, WAY_OUT, *MISFIT):
-        seed = Grid.read(read(files, GRID).decode()).frame["seed"].tolist()[0]
-        if not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"its seed is {seed}")
-        return seed
 
 
 def seed_of(folder: Path) -> int | None:

@@ -18,12 +18,12 @@ from icl_lab.base import foreign
 from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.files import PACKED, cut_short, present, reading, replace_folder, restore_folder, sha256, writing
 from icl_lab.base.registry import filename
-from icl_lab.runs import environment
-from icl_lab.runs.run import Run
-from icl_lab.runs.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from icl_lab.runs.run import Run
+    from icl_lab.runs.store import Store
 
 RECORD = "study.json"
 NUMBERS = (".csv", ".json", ".safetensors")
@@ -48,7 +48,7 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     swap: str = ""
 
     @classmethod
-    def of(cls, label: str, run: Run) -> "Member":
+    def of(cls, label: str, run: "Run") -> "Member":
         """Return a run as a record names it, under this label."""
         spec = run.spec
         return cls(label, spec.task, spec.attn, spec.preset, spec.hash, run.seed, run.swap)
@@ -76,9 +76,11 @@ class StudyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(
-        cls, kind: str, options: Mapping[str, Any], groups: Mapping[str, Sequence[Run]], command: str
+        cls, kind: str, options: Mapping[str, Any], groups: Mapping[str, Sequence["Run"]], command: str
     ) -> "StudyRecord":
         """Describe a study of these runs, made now and here."""
+        from icl_lab.runs import environment  # and torch with it, which readers of studies do without
+
         members = [Member.of(label, run) for label, runs in groups.items() for run in runs]
         plain = json.loads(json.dumps(dict(options), default=list))
         return cls(kind, plain, members, command, environment.commit(), environment.machine_class())
@@ -200,7 +202,7 @@ def folders(root: Path, option: str) -> list[Path]:
     return found
 
 
-def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
+def runs_of(record: StudyRecord, store: "Store") -> dict[str, list["Run"]]:
     """Return the stored runs of a study, one group of seeds per label; raises ``RunFailed`` with the missing ones.
 
     Runs are found by task, normalizer, hash of the specification and seed, not by a path.
@@ -208,7 +210,7 @@ def runs_of(record: StudyRecord, store: Store) -> dict[str, list[Run]]:
     unreadable: list[str] = []
     stored = store.runs(unreadable.append)
     known = {(run.spec.task, run.spec.attn, run.spec.hash, run.seed): run for run in stored}
-    found: dict[str, list[Run]] = {}
+    found = dict[str, list["Run"]]()
     missing = []
     for member in record.runs:
         run = known.get((member.task, member.attn, member.spec, member.seed))

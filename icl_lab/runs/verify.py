@@ -11,8 +11,8 @@ from icl_lab.base.errors import RunFailed
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.runs import archiving, checks, manifest, provenance, study_folder
 from icl_lab.runs.evidence.archive import Archive
-from icl_lab.runs.manifest import WEIGHTS
-from icl_lab.runs.run import MEASURED, SPEC, TRAINED, Run, read_spec
+from icl_lab.runs.manifest import SPEC, WEIGHTS
+from icl_lab.runs.run import MEASURED, TRAINED, Run, read_spec
 from icl_lab.runs.run_files import RunFolder, unreadable
 from icl_lab.runs.store import seed_of
 

@@ -6,7 +6,8 @@ import pytest
 
 from icl_lab.base.files import publish
 from icl_lab.execute.draw import draw_history
-from icl_lab.runs import estimate, store
+from icl_lab.runs import estimate
+from icl_lab.runs.run import Run
 from icl_lab.training import loop
 
 SMALL = ["model.width=8", "train.batch=4", "train.steps=60", "train.warmup=2", "test.axes.length=5,10"]
@@ -181,8 +182,8 @@ def test_what_is_large_can_be_asked_for_all_the_same(run, monkeypatch):
 
 
 def test_a_run_that_is_there_is_not_too_large_to_be_read(run, monkeypatch):
-    monkeypatch.setattr(store.Run, "trained", True)
-    monkeypatch.setattr(store.Run, "finished", True)
+    monkeypatch.setattr(Run, "trained", True)
+    monkeypatch.setattr(Run, "finished", True)
     assert "would need" not in run.ok(*SWEEP, "--set", "train.batch=1000000", "--dry-run")[1]
 
 
@@ -190,7 +191,7 @@ def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
     def gone(self):
         raise FileNotFoundError(2, os.strerror(2), "results/runs")
 
-    monkeypatch.setattr(store.Run, "begin", gone)
+    monkeypatch.setattr(Run, "begin", gone)
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
     monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     _, err = run.failed(*SWEEP)
@@ -208,7 +209,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run
     monkeypatch.setattr("icl_lab.execute.complete.finish", lambda run, lab, tested, models: draw(run))
 
     def draw(run):
-        monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
+        monkeypatch.setattr(Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
         draw_history(run)
 
     monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))

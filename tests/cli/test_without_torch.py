@@ -24,13 +24,22 @@ print(*sorted({"torch", "scipy", "pandas", "pyarrow", "matplotlib"} & set(sys.mo
 NAMING = ["list", "cite ssa linear", "list experiments", "--help", "sweep --help", "compare --help"]
 
 
+def lines(*words):
+    command = [sys.executable, "-c", CODE, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+
+
 @pytest.mark.parametrize("words", NAMING)
 def test_names_and_help_are_shown_without_torch(words):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *words.split()], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.splitlines()[-1] == "are loaded"
-    assert len(done.stdout.splitlines()) > 5
+    *told, last = lines(*words.split())
+    assert (last, len(told) > 5) == ("are loaded", True)
+
+
+@pytest.mark.parametrize("words", [[], ["--long"]])
+def test_verdicts_of_the_record_are_shown_without_torch(words, tmp_path):
+    *told, last = lines("claims", "ssa-table1", "--results", str(tmp_path), *words)
+    assert "torch" not in last.split()
+    assert any("SSA errs less than softmax far from training" in line for line in told)
 
 
 @pytest.mark.parametrize("what", catalogue.KINDS)

@@ -97,6 +97,35 @@ def held(added, evidence):
     return evidence
 
 
+@pytest.mark.parametrize(
+    ("env", "tested", "recorded"),
+    [
+        ("{}", "", False),
+        ('{"made_by": {}}', "", True),
+        ('{"parts": []}', "", True),
+        ('{"outside": []}', "", True),
+        ("{}", "measured.json", True),
+        ("{}", "swap-softmax/measured.json", True),
+    ],
+)
+def test_a_run_says_whether_its_code_may_be_known(evidence, env, tested, recorded):
+    files = {"spec.json": b"{}", "env.json": env.encode(), **({tested: b"{}"} if tested else {})}
+    evidence.add({"linear/ssa/smoke-12345678/seed-0": files, "linear/ssa/smoke-87654321/seed-0": {"env.json": b"{}"}})
+    assert Store(evidence.root / "none", evidence).recorded(["12345678", "00000000"]) is recorded
+
+
+@pytest.mark.parametrize("env", [b"[]", b"no JSON", b""])
+def test_what_cannot_be_read_may_be_known_all_the_same(held, own, monkeypatch, env):
+    monkeypatch.setattr(archiving.ArchivedRun, "find", lambda self, name: env)
+    assert Store(held.root / "none", held).recorded([own.spec.hash])
+
+
+def test_a_run_that_has_begun_may_say_what_code_made_it(own):
+    store = Store(own.folder.parents[4])
+    assert store.recorded([own.spec.hash])
+    assert not store.recorded(["00000000"])
+
+
 def everything(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

@@ -7,14 +7,12 @@ import click
 import icl_lab as icl
 from icl_lab.base.errors import UnknownName
 from icl_lab.base.files import write
-from icl_lab.claims import experiment as experiments
-from icl_lab.claims import headlines, ledger
+from icl_lab.claims import files, headlines, ledger
 from icl_lab.claims import record as records
 from icl_lab.cli.hints import then
 from icl_lab.cli.options import experiments_option, gathered, read_option
 from icl_lab.cli.output import out
 from icl_lab.cli.values import Folder
-from icl_lab.execute.announce import changes
 from icl_lab.execute.where import Where
 from icl_lab.runs.presets import PRESETS
 
@@ -50,23 +48,24 @@ def claims(
         raise click.UsageError("--preset names one scale: leave out --all.")
     if preset is not None and preset not in PRESETS:
         raise UnknownName("preset", preset, PRESETS)
-    store, place = where.store(), experiments.place(Path(where.experiments))
+    store, place = where.store(), files.place(Path(where.experiments))
     if record:
         for name, text in records.written(place, store, tick=where.reporter.tick).items():
             write(where.root / name, text.encode())
             out(f"wrote {where.root / name}")
         return
+    titled = files.titled(place)
     for name in names:
-        if name not in experiments.names(place):
-            raise UnknownName("experiment", name, experiments.names(place))
-    papers = {name: ledger.paper_of(experiments.read(name, place).paper) for name in experiments.names(place)}
+        if name not in titled:
+            raise UnknownName("experiment", name, titled)
+    papers = {name: ledger.paper_of(made.paper) for name, made in titled.items()}
     found, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
     asked = [each for each in found if not names or each.experiment in names]
     asked = [each for each in asked if paper is None or papers[each.experiment] == paper]
     shown = asked if all_scales else ledger.strongest(asked)
     if whole:
         for name in dict.fromkeys(each.experiment for each in shown):
-            title, *lines = ledger.lines(experiments.read(name, place), [e for e in shown if e.experiment == name])
+            title, *lines = ledger.lines(titled[name], [each for each in shown if each.experiment == name])
             out("\n".join([f"{name}: {title}", *lines, *remarks.get(name, ())]))
     else:
         for short, group in headlines.by_paper(shown, papers).items():
@@ -78,12 +77,14 @@ def claims(
         out(f"Theory (bounds and identities, no training): {ledger.tally(theory)}.")
     if preset and not (names or paper):
         there = {each.experiment for each in shown}
-        others = [name for name in experiments.names(place) if name not in there]
-        if missing := sum(bool(experiments.read(name, place).claims) for name in others):
+        if missing := sum(bool(titled[name].claims) for name in titled.keys() - there):
             out(f"Not run at {preset}: {missing} of {len(there) + missing} experiments with claims.")
     used = {spec.partition("->")[0] for each in shown for spec in each.specs}
-    for line in changes(list(store.runs(lambda reason: None, hashes=used))):
-        where.reporter.last(line)
+    if store.recorded(used):  # else nothing says which code made them, and torch need not be loaded
+        from icl_lab.execute.announce import changes
+
+        for line in changes(list(store.runs(lambda reason: None, hashes=used))):
+            where.reporter.last(line)
     if not whole and shown:
         out(f"next: {then('claims', {'--long': ['True']})}   (what limits each verdict)")
 

@@ -44,8 +44,8 @@ def list_(what: str | None, name: str, long: bool, whole: bool, where: Where) ->
             out(line, prose=True)
         return
     if what == "experiments":
-        for name, title in files.titles(place).items():
-            out(f"{name}: {title}", prose=True)
+        for name, made in files.titled(place).items():
+            out(f"{name}: {made.title}", prose=True)
         if name:
             out(f"next: {then('list', {'what': [what], 'name': [name]})}   (cost and state of this one)")
         return

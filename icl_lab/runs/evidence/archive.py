@@ -30,6 +30,7 @@ from icl_lab.base.errors import BadValue, RunFailed
 from icl_lab.base.files import checkout_hint, data_folder, publish, sha256, write, writing
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.base.version import PACKAGE, VERSION
+from icl_lab.runs.manifest import BUILT_IN, MADE_BY, MEASURED_BY, OUTSIDE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +126,16 @@ class ArchivedRun:
     def misfits(self) -> frozenset[str]:
         """The files that fit no table of the part and are kept as they are."""
         return frozenset() if self._part is None else _tables(self.archive.root, self._part).misfits(self.key)
+
+    @property
+    def recorded(self) -> bool:
+        """True if it may say what code made it, in ``env.json`` or of its tests."""
+        try:
+            env = json.loads(foreign.shallow(self.find("env.json") or b"{}"))
+        except ValueError:  # whoever reads it says what is wrong
+            return True
+        tested = any(name.endswith(MEASURED_BY) for name in self.names)
+        return tested or not isinstance(env, dict) or not env.keys().isdisjoint((MADE_BY, OUTSIDE, BUILT_IN))
 
     def versions(self, name: str) -> Iterator[bytes]:
         """Yield a file of the run as each part holds it, in the order of the parts: the last counts."""

@@ -27,11 +27,12 @@ from safetensors.numpy import load, save
 from icl_lab.base import foreign
 from icl_lab.base.errors import RunFailed, first_line
 from icl_lab.base.files import checkout_hint, sha256
+from icl_lab.runs.manifest import MEASURED_BY, SPEC
 
 Files = Mapping[str, bytes]  # names below a run's folder -> bytes
 
 GRID, ERRORS, HISTORY, READ_OUT = "grid.csv", "errors.safetensors", "history.csv", "read-out.safetensors"
-SPEC, ENV, MEASURED_BY = "spec.json", "env.json", "measured.json"
+ENV = "env.json"
 REFERENCE = "reference:"
 WHO, WHAT = ("task", "attn", "preset", "spec", "seed"), ("metric", "value", "stderr", "count")
 AXES = ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept", "ignored", "pairs", "concentration", "length")
