@@ -27,7 +27,6 @@ from icl_lab.claims.schema import Claim, Experiment, Variant
 from icl_lab.claims.sides import Sides
 from icl_lab.comparison import sequential
 from icl_lab.comparison.verdict import Direction, EffectSize, State
-from icl_lab.runs.allocator import give_back
 from icl_lab.runs.run import Run
 
 RULE, BASELINE = "RULE", "softmax"  # their places in the files of the suite
@@ -100,11 +99,7 @@ def instance(template: Experiment, rules: Sequence[str], baseline: str, rates: s
 def answers(compared: Sequence[Sides], costs: cost.Costs) -> dict[str, dict[str, Finding]]:
     """Judge the claims of an ``instance`` of each question: findings by normalizer and question."""
     keys = [(sides.spec(claim.left.of).attn, claim.where) for sides in compared for claim in sides.experiment.claims]
-    findings = list[Finding]()
-    for sides in compared:
-        findings += judge.findings(sides, costs)
-        give_back()
-    findings = ledger.rated(findings)
+    findings = ledger.rated([finding for sides in compared for finding in judge.findings(sides, costs)])
     answers_of = dict[str, dict[str, Finding]]()
     for (rule, question), finding in zip(keys, findings, strict=True):
         answers_of.setdefault(rule, {})[question] = finding

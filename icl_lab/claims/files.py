@@ -17,7 +17,7 @@ Fields = TypeVar("Fields")
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """Statement of a claim, where it was made, and what is printed there."""
+    """Statement of a claim, the place of it in a paper, and the printed words."""
 
     statement: str = ""
     where: str = ""

@@ -29,6 +29,7 @@ from icl_lab.comparison.sequential import Look
 from icl_lab.comparison.statistics import HALF_WIDTH, MARGIN, Evaluation, Scale, evaluation
 from icl_lab.comparison.verdict import EffectSize, State, agrees, direction_of, settled, size_of
 from icl_lab.runs import study_folder, summary
+from icl_lab.runs.allocator import give_back
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.store import Store
 
@@ -111,7 +112,9 @@ def findings(sides: Sides, costs: cost.Costs | None = None, correlation: float |
     """
     costs = costs or cost.Costs(sides.store, sides.preset)
     known = ledger.seed_correlation(sides.store) if correlation is None else correlation
-    return [judged(sides, claim, known, costs) for claim in sides.experiment.claims]
+    found = [judged(sides, claim, known, costs) for claim in sides.experiment.claims]
+    give_back()
+    return found
 
 
 def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Costs | None = None) -> Finding:

@@ -87,30 +87,13 @@ def tell_repeat(runs: Sequence[Run]) -> None:
     archive = Archive.find()
     if archive is None:
         return
-    own = [run for run in runs if not run.copied and run.finished]
-    repeats = [summary.repeated(run, ArchivedRun(archive, run.key)) for run in own]
-    comparisons = [each for each in repeats if each is not None]
-    if comparisons:
+    own = (run for run in runs if not run.copied and run.finished)
+    if comparisons := [each for run in own if (each := summary.repeated(run, ArchivedRun(archive, run.key)))]:
         out(f"\nbeside the repository's run{'s' * (len(comparisons) > 1)} of the same specification and seed:")
     for comparison, _ in comparisons:
         out(comparison)
     if not all(equal for _, equal in comparisons):
         out(summary.REPEATS_DIFFER)
-
-
-class TrainedModels(Terminal):
-    """Terminal that shows the end of each training."""
-
-    def finished(self, run: Run, already: bool) -> None:
-        """Show a training, unless it diverged; that of the repository is only named."""
-        if run.diverged:
-            return
-        if run.copied:
-            out(f"trained already, in {run.files.path}")
-            return
-        last = run.history()[-1]
-        out(f"{'was trained already' if already else 'trained'}: loss {last['loss']:.4g} at step {last['step']:.0f}")
-        out(f"wrote {run.folder / 'model.safetensors'}, history.csv, learning-curve.png")
 
 
 class RunTable(Terminal):

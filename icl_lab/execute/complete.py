@@ -46,16 +46,16 @@ def check_asked(analysis: "AnyAnalysis", runs: Sequence[Run], lab: Lab) -> None:
         estimate.check_prompts(spec, analysis.asks(spec))
 
 
-def sweep(plan: RunPlan, where: Where, *, tested: bool = True) -> tuple[list[Run], Lab]:
-    """Finish the runs of a plan, or only train them unless ``tested``; return them with the session that did.
+def sweep(plan: RunPlan, where: Where) -> tuple[list[Run], Lab]:
+    """Finish the runs of a plan; return them with the session that did.
 
     Raises ``BadValue`` for ``--force``, which writes over the folder of a study, and what ``complete`` raises.
     """
     if where.force:
         raise BadValue("--force writes over the folder of a study, and there is none here; --retrain repeats runs.")
-    with where.session(plan.command("sweep" if tested else "train", where)) as lab:
+    with where.session(plan.command("sweep", where)) as lab:
         runs = plan.runs(lab.store)
-        complete(runs, lab, where, tested=tested)
+        complete(runs, lab, where)
     return runs, lab
 
 

@@ -42,7 +42,7 @@ EFFECTS = ("in_training", "beyond")
 Row = dict[str, Any]
 
 
-def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested: bool = True) -> Made:
+def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "") -> Made:
     """Complete the runs of a grid, and publish its table and figure; with a ``baseline`` others are compared with it.
 
     Raises ``Unfinished`` where runs are left, ``BadValue`` on a baseline that is not among the normalizers, on a
@@ -59,17 +59,15 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "", *, tested
     if baseline and (baseline not in names or len(names) < 2):
         raise BadValue(f"a comparison with '{baseline}' needs it and another normalizer, got {', '.join(names)}.")
     groups = {", ".join([name, *_words(cell)]): runs for cell, found in cells for name, runs in found.items()}
-    options = {"grid": plan.grid, "settings": plan.settings, "baseline": baseline, "tested": tested}
+    options = {"grid": plan.grid, "settings": plan.settings, "baseline": baseline, "tested": True}
     record = StudyRecord.of(KIND, options, groups, lab.command)
     folder = study_folder.place(record, own_studies(lab.store.root), where.name, force=where.force)
-    if not complete([run for runs in groups.values() for run in runs], lab, where, tested=tested):
+    if not complete([run for runs in groups.values() for run in runs], lab, where):
         raise Unfinished(folder)
-    rows = [
-        {**cell, **row} for cell, found in cells for row in _rows(found, baseline if baseline else names[0], tested)
-    ]
+    rows = [{**cell, **row} for cell, found in cells for row in _rows(found, baseline or names[0])]
     trained = {frozenset(run.training for runs in at.values() for run in runs) for _, at in cells}
     chosen = best(rows) if len(trained) == len(cells) else {}
-    metric = tasks.build(plan.task).metric_label(tasks.build(plan.task).headline) if tested else "training loss"
+    metric = tasks.build(plan.task).metric_label(tasks.build(plan.task).headline)
     text = _text(plan, rows, chosen, metric, baseline, lab.command)
     if other_code := provenance.words([run for runs in groups.values() for run in runs]):
         text += f"\n{other_code}\n"
@@ -86,12 +84,8 @@ def _words(cell: Mapping[str, str]) -> list[str]:
     return [f"{field}={value}" for field, value in cell.items()]
 
 
-def _rows(groups: Mapping[str, Sequence[Run]], baseline: str, tested: bool) -> Iterator[Row]:
+def _rows(groups: Mapping[str, Sequence[Run]], baseline: str) -> Iterator[Row]:
     """Yield a row per normalizer with the settings of a cell."""
-    if not tested:
-        for name, runs in groups.items():
-            yield {"attn": name, "seeds": len(runs), "errors": [_loss(run) for run in runs]}
-        return
     study = gather(groups, baseline)
     for name, runs in groups.items():
         found = (summary.errors_in_distribution([grid], study.task, runs[0].spec) for grid in study.grids[name])
@@ -103,10 +97,6 @@ def _rows(groups: Mapping[str, Sequence[Run]], baseline: str, tested: bool) -> I
             near = study.versus(name, baseline, here) if known else None
             row |= dict(zip(EFFECTS, (near, study.overall(name, baseline)), strict=True))
         yield row
-
-
-def _loss(run: Run) -> float:
-    return math.inf if run.diverged else float(run.history()[-1]["loss"])
 
 
 def _flat(row: Row) -> Row:
@@ -137,22 +127,19 @@ def _text(
     plan: RunPlan, rows: Sequence[Row], chosen: Mapping[str, Row], metric: str, baseline: str, command: str
 ) -> str:
     marked = [id(row) for row in chosen.values()]
-    head = [*plan.grid, "normalizer", "error", *(["summary"] if "summary" in rows[0] else [])]
+    head = [*plan.grid, "normalizer", "error", "summary"]
     compared = [f"effect {name.replace('_', ' ')}" for name in EFFECTS] if baseline else []
     lines = []
     for row in rows:
         star = " *" if id(row) in marked else ""
         cells = [*(row[field] for field in plan.grid), row["attn"], number(fmean(row["errors"])) + star]
-        cells += [number(row["summary"])] if "summary" in row else []
+        cells.append(number(row["summary"]))
         numbers = [_interval(row.get(name)) for name in EFFECTS] if baseline else []
         lines.append([*cells, *("" if math.isnan(each[0]) else md.interval(*each) for each in numbers)])
-    about = f"{metric}, in training conditions" if "summary" in rows[0] else f"Last {metric}"
-    about += "; * least of a normalizer" if chosen and "summary" in rows[0] else ""
+    about = f"{metric}, in training conditions{'; * least of a normalizer' if chosen else ''}"
     notes = [f"{about}. Seeds {plan.seeds[0]} to {plan.seeds[-1]}; {plan.task}, preset {plan.preset}."]
-    task = tasks.build(plan.task)
-    if "summary" in rows[0]:
-        lacks = any(math.isnan(row["summary"]) for row in rows)
-        notes.append(f"Summary: {task.summary.words(task.log_scale)}{'; empty without such a test' if lacks else ''}.")
+    task, lacks = tasks.build(plan.task), any(math.isnan(row["summary"]) for row in rows)
+    notes.append(f"Summary: {task.summary.words(task.log_scale)}{'; empty without such a test' if lacks else ''}.")
     if baseline:
         notes.append(f"Effects against {baseline} with the same settings; below 1 (of differences 0) is less error.")
     title = f"# Grid of {md.listed(plan.grid)}"

@@ -131,7 +131,7 @@ class RunPlan:
         said = {"grid": grid, "swap": self.swap, "draws": draws, "rates": own, **more, "force": where.force}
         said["retrain"] = where.retrain
         seeds = max(self.seeds) + 1
-        if verb in ("sweep", "train") and len(self.seeds) == 1 and seeds > 1:
+        if verb == "sweep" and len(self.seeds) == 1 and seeds > 1:
             seeds, said = 1, {"seed": str(self.seeds[0]), **said}
         return command.trains(verb, self.task, self.attns, self.preset, self.changes, seeds, where.root, **said)
 

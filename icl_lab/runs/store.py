@@ -142,10 +142,9 @@ class Store:
 
 
 def _spec(path: Path, archived: ArchivedRun | None = None) -> "RunSpec":
-    from icl_lab.runs.run import parse_spec, read_spec
-    from icl_lab.runs.run_files import read
+    from icl_lab.runs import run, run_files
 
-    return read_spec(path) if archived is None else parse_spec(read(archived, SPEC), path)
+    return run.read_spec(path) if archived is None else run.parse_spec(run_files.read(archived, SPEC), path)
 
 
 def by_rule(runs: Sequence["Run"]) -> dict[str, list["Run"]]:

@@ -101,7 +101,7 @@ def test_evidence_is_compared_and_lost_texts_are_not(run, tmp_path, edit, monkey
 
 
 def test_a_run_that_diverged_with_other_code_is_trained_again(run, tmp_path, edit):
-    words = ("train", "--attn", "raw", *SMALL, *WILD)
+    words = ("sweep", "--attn", "raw", *SMALL, *WILD)
     out, err = run.failed(*words)
     assert "1 of 1 trainings diverged" in err
     assert "trained:" not in out

@@ -12,7 +12,7 @@ HOSTILE = ["</script><script>alert(1)</script>", "<!--", "]]>", "\u2028", "\"'`"
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_data_holds_no_mark_of_html_and_comes_back_as_it_was(text):
-    data = script("run", "x", {text: [text, 1.5, None]}).decode("ascii")
+    data = script("run", "x", encoded({text: [text, 1.5, None]})).decode("ascii")
     assert not re.search(r"[<>&]", data)
     inside = data.removeprefix('site.put("run","x",').removesuffix(");\n")
     assert json.loads(inside) == {text: [text, 1.5, None]}

@@ -15,13 +15,6 @@ def read(store):
     return {spec.name: spec for spec in found}
 
 
-def data_of(spec):
-    """The data that the script of a page hands over: ``site.put(KIND,NAME,DATA);``."""
-    kind, name, data = json.loads(f"[{spec.script.decode().strip().removeprefix('site.put(').removesuffix(');')}]")
-    assert (kind, name) == ("run", spec.id)
-    return data
-
-
 def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
     store = made.store(tmp_path)
     made.finished(store, "ssa", seed=3, learned={"b 0.0": 0.5})
@@ -35,7 +28,7 @@ def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
     assert spec.seeds[0].env["commit"] == "abc123"
     assert spec.learned == (("b", ["0"], [("0", ["0.5"])]),)
     assert dict(spec.fields)["train.steps"] == "60"
-    data = data_of(spec)
+    data = json.loads(spec.data)
     assert data["seeds"] == [3, 4]
     model, zero = (data["values"][who]["mse-code"]["v"] for who in ("ssa", "reference:zero"))
     assert (len(model), len(zero)) == (2, 1)  # a reference is the same in every seed
@@ -81,7 +74,7 @@ def test_a_run_that_is_not_finished_says_how_far_it_is(tmp_path):
     found = read(store)
     assert found["softmax"].seeds[0].state == "at step 0 of 60"
     assert found["ssa"].seeds[0].state == "trained, not tested"
-    data = data_of(found["ssa"])
+    data = json.loads(found["ssa"].data)
     assert (data["history"]["0"]["loss"], data["steps"]) == ([3, 2, 1], [[20, 40, 60]])
 
 

@@ -28,11 +28,10 @@ from icl_lab.cli.values import Numbers, attn_option, cell_of
 from icl_lab.execute.where import SEEDS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping
 
     from icl_lab.execute.plan import RunPlan
     from icl_lab.execute.where import Where
-    from icl_lab.runs.run import Run
 
 
 @click.command()
@@ -60,7 +59,8 @@ def sweep(plan: "RunPlan", where: "Where") -> None:
         if shown.done:
             close(shown.done)
             tell_repeat(shown.done)
-    _check_diverged(shown.done)
+    if lost := sum(bool(run.diverged) for run in shown.done):
+        raise RunFailed(f"{lost} of {len(shown.done)} trainings diverged, see above; there is no model of them.")
 
 
 @click.command()
@@ -135,27 +135,6 @@ def rates(where: "Where", **asked: Any) -> None:
 
 @click.command()
 @run_options
-@grid_option
-@seed_option
-@crowd_options
-@gathered
-def train(plan: "RunPlan", where: "Where") -> None:
-    """Train only: what sweep does before it tests."""
-    from icl_lab.cli.show import TrainedModels
-    from icl_lab.execute import complete
-
-    if plan.grid:
-        _grid(plan, where, tested=False)
-        return
-    here = replace(where, evidence=bool(where.evidence), progress=TrainedModels())
-    runs, _ = complete.sweep(plan, here, tested=False)
-    _check_diverged(runs)
-    if not where.dry_run:
-        out(f"next: {then('sweep')}")
-
-
-@click.command()
-@run_options
 @crowd_options
 @name_option
 @gathered
@@ -187,14 +166,9 @@ def _interval(row: "Mapping[Hashable, float]") -> str:
     return md.interval(row["effect"], row["low"], row["high"])
 
 
-def _grid(plan: "RunPlan", where: "Where", baseline: str = "", *, tested: bool = True) -> None:
+def _grid(plan: "RunPlan", where: "Where", baseline: str = "") -> None:
     from icl_lab.execute import grids
 
     with where.session() as lab:
-        study = grids.measure(plan, lab, where, baseline, tested=tested)
+        study = grids.measure(plan, lab, where, baseline)
     tell_files(study.folder, study.files, "grid.png" if "grid.png" in study.files else "")
-
-
-def _check_diverged(runs: "Sequence[Run]") -> None:
-    if lost := sum(bool(run.diverged) for run in runs):
-        raise RunFailed(f"{lost} of {len(runs)} trainings diverged, see above; there is no model of them.")

@@ -17,7 +17,7 @@ from icl_lab.claims import card, ledger
 from icl_lab.extras.site import cards, claims, document, overview, pages, specifications, studies
 from icl_lab.extras.site.cards import NONE, Cards
 from icl_lab.extras.site.claims import ClaimEntry, Claims, Forest
-from icl_lab.extras.site.names import address, script
+from icl_lab.extras.site.names import address, encoded, script
 from icl_lab.extras.site.specifications import Grids, Specification
 from icl_lab.extras.site.studies import MOST_ROWS, StudyPage
 from icl_lab.runs import environment
@@ -167,7 +167,7 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, page: Re
     strongest = Counter(each.preset for each in ledger.strongest(entry.found for entry in entries))
     scales = sorted(by_preset.items(), key=lambda each: -strongest[each[0]])
     path = f"experiments/{address(name)}.html"
-    site: Site = {f"data/{each.id}.js": script("comparison", each.id, each.data) for each in drawn}
+    site: Site = {f"data/{each.id}.js": script("comparison", each.id, encoded(each.data)) for each in drawn}
     site[path] = page(
         "experiment.html",
         path,
@@ -186,7 +186,7 @@ def _experiment(name: str, entries: Sequence[ClaimEntry], stock: Stock, page: Re
 def _specification(spec: Specification, stock: Stock, page: Render) -> Site:
     site: Site = {}
     if spec.drawn:
-        site[f"data/{spec.id}.js"] = spec.script
+        site[f"data/{spec.id}.js"] = script("run", spec.id, spec.data)
     env = [name for name in ENV if any(name in seed.env for seed in spec.seeds)]
     path = f"runs/{spec.id}.html"
     site[path] = page("specification.html", path, spec=spec, words=WORDS, used=stock.used(spec), env=env)

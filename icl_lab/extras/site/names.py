@@ -18,12 +18,12 @@ def address(key: str) -> str:
     return f"{told}-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:6]}"
 
 
-def script(kind: str, name: str, value: Any) -> bytes:
-    """Return a script that hands a value to the pages that load it: pages opened from disk cannot fetch data.
+def script(kind: str, name: str, data: str) -> bytes:
+    """Return a script that hands ``encoded`` data to the pages that load it: pages opened from disk cannot fetch it.
 
     Nothing in a text ends the script, begins a tag or a comment: ``<``, ``>`` and ``&`` stand as escapes.
     """
-    return f"site.put({encoded(kind)},{encoded(name)},{encoded(value)});\n".encode()
+    return f"site.put({encoded(kind)},{encoded(name)},{data});\n".encode()
 
 
 def encoded(value: Any) -> str:

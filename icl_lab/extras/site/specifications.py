@@ -13,7 +13,7 @@ from icl_lab.base.grid import Grid
 from icl_lab.base.option_values import in_words
 from icl_lab.base.progress import Tick, counted, silent
 from icl_lab.extras.site import numbers
-from icl_lab.extras.site.names import address, script
+from icl_lab.extras.site.names import address, encoded
 from icl_lab.extras.site.shown_task import ShownTask
 from icl_lab.figures.base import short
 from icl_lab.figures.styles import styles
@@ -70,12 +70,12 @@ class Specification:
     metric: str = ""
     learned: tuple[Any, ...] = ()
     drawn: tuple[str, ...] = ()  # of its page: "map" of the grid, "history"
-    script: bytes = b""  # with the data of both
+    data: str = ""  # of both, as JSON
 
     @property
     def id(self) -> str:
         """The name of its page and of its data."""
-        return _id(self.folder, self.swap)
+        return address(f"{self.folder}/{self.swap}" if self.swap else self.folder)
 
     @property
     def normalizer(self) -> str:
@@ -131,14 +131,14 @@ def _read(runs: Sequence[Run], grids: Grids) -> Specification:
         data["history"] = {str(seed): numbers.training(history) for seed, history in histories}
         steps = [each.pop("step") for each in data["history"].values()]
         data["steps"] = steps[:1] if all(each == steps[0] for each in steps) else steps
-    subject, folder = shown[0][2] if shown else None, first.key.rpartition("/")[0]
+    subject = shown[0][2] if shown else None
     return Specification(
         task=first.spec.task,
         name=first.name,
         preset=first.spec.preset,
         spec=first.spec.hash,
         swap=first.swap,
-        folder=folder,
+        folder=first.key.rpartition("/")[0],
         differs=differs,
         again=repeats(first),
         fields=tuple(_flat(first.spec.whole())),
@@ -146,7 +146,7 @@ def _read(runs: Sequence[Run], grids: Grids) -> Specification:
         metric=subject.metric_words.get(subject.headline, subject.headline) if subject else "",
         learned=tuple(numbers.learned(histories[0][1])) if histories else (),
         drawn=("map",) * bool(shown) + ("history",) * bool(histories),
-        script=script("run", _id(folder, first.swap), data) if shown or histories else b"",
+        data=encoded(data),
     )
 
 
@@ -172,10 +172,6 @@ def _seed(run: Run, grids: Grids) -> tuple[Seed, Numbers, Any, list[dict[str, fl
         return Seed(run.seed, state, "", notes, error, env, last), arrays, subject, history
     except LabError as reason:
         return Seed(run.seed, "damaged", str(reason), env=env), {}, None, history
-
-
-def _id(folder: str, swap: str) -> str:
-    return address(f"{folder}/{swap}" if swap else folder)
 
 
 def _flat(fields: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:
