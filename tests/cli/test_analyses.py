@@ -61,9 +61,3 @@ def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
     assert "30 steps" in err
     assert err.count("would write") == 1
     assert not list((tmp_path / "results").glob("[bd]*"))  # neither folder
-
-
-def test_a_wrong_run_is_said_before_an_option_is_missed(run, tmp_path):
-    _, err = run.refused("attention", "--run", str(tmp_path / "wrong"))
-    assert f"No run is called '{tmp_path / 'wrong'}'" in err
-    assert "--prompt" not in err

@@ -111,11 +111,6 @@ def test_a_damaged_or_missing_table_is_refused(run, study, tmp_path):
     run.ok("export", str(study), "--table", "comparison")
 
 
-def test_a_folder_without_tables(run, tmp_path):
-    _, err = run.refused("export", str(tmp_path))
-    assert err == f"icl-lab: {tmp_path} holds no table: neither table.md nor a CSV file.\n"
-
-
 def test_numbers_that_are_none_and_columns_of_one_name(run, tmp_path):
     """As undamaged studies have them: numbers and nan in a column, two columns called "", versions, no numbers."""
     place = tmp_path / "study"

@@ -1,6 +1,7 @@
 """What cannot be is refused in one line, before memory is taken for it or a step is trained."""
 
 import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,15 +21,19 @@ THOUSAND = ",".join(map(str, range(1, 1001)))
 @pytest.fixture(autouse=True)
 def untrained(monkeypatch, tmp_path):
     """A training is a failure, and the machine has 16 GB whatever it has."""
-
-    def never(*words, **names):
-        raise AssertionError("this trains")
-
+    never = Mock(side_effect=AssertionError("this trains"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(estimate, "test_seconds", never)
     monkeypatch.setattr(estimate, "training_seconds", never)  # it makes a model, and a batch as long as the longest
     monkeypatch.setattr(estimate, "room", lambda device: 16e9)
+
+
+@pytest.fixture
+def timed(untrained, monkeypatch):
+    """A training and a test take a second, by what is estimated."""
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
 
 
 def setting(*fields):
@@ -117,6 +122,7 @@ REFUSED = [
     (["needle"], "name the models: --task and --attn, or --run"),
     (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
     (["attention", *EVERY], "Missing option '--prompt'"),
+    (["attention", "--run", "wrong"], "No run is called 'wrong'"),  # and no option is missed
     (["attention", *EVERY, "--prompt", "1,two"], "got 'two'"),
     (["boundary", *LINEAR, "--slopes", "0"], "a slope must not be 0"),
     (["deviant", *LINEAR, "--position", "11"], "an index from 0 to "),
@@ -156,6 +162,14 @@ REFUSED = [
     (["claims", "--results", "nosuch"], "there is no folder 'nosuch'"),
     (["list", "experiments", "--experiments", "nosuch"], "there is no folder 'nosuch'"),
     (["heads", "--run", "a\0b"], "is no text of one line"),
+    (["list", "experiments", "no-such"], "No experiment is called 'no-such'."),
+    (["list", "normalizers", "ssa"], "'ssa' can be a name of experiments alone"),
+    (["export", "."], ". holds no table: neither table.md nor a CSV file."),
+    (["check-part", "nosuch"], "no module called 'nosuch'"),
+    (["check-part", "./nosuch.py"], "no such file"),
+    (["check-part", "ssa:n=x"], "n must be a finite number, got 'x'"),
+    (["check-part", "ssa:m=2"], "takes no option 'm'"),
+    (["check-part", "entmax:alpha=0.5"], "alpha must be > 1"),
     (["experiment", "x" * 5000], "File name too long"),
     (["experiment", "a" * 30_000], "has 30,000 characters, more than the 20,000"),
 ]
@@ -171,13 +185,10 @@ def test_what_cannot_be_is_one_line(run, tmp_path, words, said):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_what_is_large_can_be_asked_for_all_the_same(run, monkeypatch):
+def test_what_is_large_can_be_asked_for_all_the_same(run, timed):
     words = [*SWEEP, "--set", "train.batch=100000", "--dry-run"]
-    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     assert "--allow-large" in run.refused(*words)[1]
-    out, _ = run.ok(*words, "--allow-large")
-    assert out.count("to do") == 1
+    assert run.ok(*words, "--allow-large")[0].count("to do") == 1
 
 
 def test_a_run_that_is_there_is_not_too_large_to_be_read(run, monkeypatch):
@@ -186,32 +197,22 @@ def test_a_run_that_is_there_is_not_too_large_to_be_read(run, monkeypatch):
     assert "would need" not in run.ok(*SWEEP, "--set", "train.batch=1000000", "--dry-run")[1]
 
 
-def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
-    def gone(self):
-        raise FileNotFoundError(2, os.strerror(2), "results/runs")
-
-    monkeypatch.setattr(store.Run, "begin", gone)
-    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
+def test_a_folder_that_vanishes_is_one_line(run, timed, monkeypatch):
+    gone = FileNotFoundError(2, os.strerror(2), "results/runs")
+    monkeypatch.setattr(store.Run, "begin", Mock(side_effect=gone))
     _, err = run.failed(*SWEEP)
     assert err.splitlines()[-1] == "icl-lab: results/runs: No such file or directory."
 
 
 @pytest.mark.slow
-def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run):
+def test_a_picture_that_cannot_be_written_is_one_line(run, timed, monkeypatch):
     def full(path, data):
         if path.suffix == ".png":
             raise OSError(28, os.strerror(28))
         publish(path, data)
 
     monkeypatch.setattr("icl_lab.base.files.publish", full)
-    monkeypatch.setattr("icl_lab.execute.complete.finish", lambda run, lab, tested, models: draw(run))
-
-    def draw(run):
-        monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
-        draw_history(run)
-
-    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
+    monkeypatch.setattr("icl_lab.execute.complete.finish", lambda run, *given: draw_history(run))
+    monkeypatch.setattr(store.Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
     _, err = run.failed(*SWEEP)
     assert err.splitlines()[-1].endswith("learning-curve.png cannot be written: No space left on device.")
