@@ -117,18 +117,6 @@ def test_a_later_command_says_which_import_is_missing(folder, run, fresh, tmp_pa
     assert "finished already" in run.ok(*sweep("--import", "./square.py"))[1]
 
 
-@pytest.mark.exhaustive
-def test_a_run_made_with_another_version_of_the_file_is_named(folder, run, fresh, tmp_path):
-    run(*sweep("--import", "./square.py"))
-    fresh()
-    (folder / "square.py").write_text(SQUARE.replace("self.c * z", "self.c * z + 0"))
-    _, err = run.ok(*sweep("--import", "./square.py"))
-    assert "was made with another version of --import ./square.py (sha256 " in err
-    fresh()
-    (folder / "square.py").write_text(SQUARE)
-    assert "another version" not in run(*sweep("--import", "./square.py"))[2]
-
-
 def test_hashes_do_not_depend_on_where_a_rule_is_kept(folder):
     outside.load("./square.py")
     spec = resolve("linear", "square:c=3.0", "smoke")
