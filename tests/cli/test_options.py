@@ -78,10 +78,10 @@ def asked():
 
 
 def test_options_become_a_plan_and_a_place(asked):
-    words = ["--task", "linear", "--attn", "ssa", "--attn", "softmax", "--seeds", "2", "--swap", "ssmax"]
-    words += ["--set", "train.steps=5", "--draws", "paper", "--results", "there", "--jobs", "3", "--retrain"]
+    words = ["--task", "linear", "--attn", "ssa softmax", "--seeds", "2", "--swap", "ssmax", "--draws", "paper"]
+    words += ["--set", "train.steps=5 model.layers=1", "--results", "there", "--jobs", "3", "--retrain"]
     handed = asked(*words, "--no-evidence", "--shard", "2/4", "--name", "n", "--mine", "x")
-    settings = ["train.steps=5", "draws=paper"]
+    settings = ["train.steps=5", "model.layers=1", "draws=paper"]
     assert handed["plan"] == RunPlan("linear", ("ssa", "softmax"), "lite", settings, range(2), "ssmax")
     assert handed["mine"] == "x"
     where = handed["where"]
