@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
+from tests.api.conftest import contents as contents_of
 
 ROOT = Path(__file__).parents[2]
-TIMED = ("env.json", "manifest.json")  # the one holds times, the other its checksum
+contents = partial(contents_of, but=("env.json", "manifest.json"))  # the one holds times, the other its checksum
 
 
 @pytest.fixture(autouse=True)
@@ -278,15 +280,6 @@ def workers_of(driver):
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
             if int(parent) == driver.pid and state != "Z":
                 found.append(int(path.parent.name))
-    return found
-
-
-def contents(root):
-    """The files of all runs in a results folder, but for those that hold times."""
-    found = {}
-    for run in Store(root).runs():
-        paths = [path for path in run.folder.rglob("*") if path.is_file() and path.name not in (*TIMED, ".lock")]
-        found |= {f"{run.key}/{path.relative_to(run.folder)}": path.read_bytes() for path in paths}
     return found
 
 

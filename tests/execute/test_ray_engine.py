@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,6 +46,12 @@ class Told:
         return len(self.said) >= self.words
 
 
+def item_of(run):
+    where = Where(results="nowhere", device="cpu", threads=1, evidence=False, progress=False)
+    which = {"spec": run.spec, "seed": run.seed, "swap": run.swap}
+    return WorkItem(**which, finish=undrawn, where=where, command="typed", imports=outside.imported())
+
+
 @pytest.fixture
 def far(monkeypatch):
     """Do the task of an order as a node would, without Ray; return its ending and files."""
@@ -56,29 +63,17 @@ def far(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", Ray)
     monkeypatch.setattr(ray_engine, "OFTEN", 0.0)
 
-    def do(run, tested=True, version=None, words=10**9):
-        where = Where(results="nowhere", device="cpu", threads=1, evidence=False, progress=False)
-        item = WorkItem(
-            spec=run.spec,
-            seed=run.seed,
-            swap=run.swap,
-            tested=tested,
-            finish=undrawn,
-            where=where,
-            command="typed",
-            imports=outside.imported(),
-        )
+    def do(run, version=None, words=10**9):
         given = ray_engine._present(run), ray_engine._parts(), version or ray_engine._version()
-        return ray_engine.execute(item, *given, 1, Told(words))
+        return ray_engine.execute(item_of(run), *given, 1, Told(words))
 
     return do
 
 
-def keep(run, answer, tested=True):
+def keep(run, answer):
     """Write what came back, as the task of a cluster does; returns how it ended."""
     task = object.__new__(ray_engine.RayTask)
-    task._run = run
-    task._item = WorkItem(spec=run.spec, seed=run.seed, swap=run.swap, tested=tested, finish=undrawn, where=Where())
+    task._run, task._item = run, item_of(run)
     task._keep(*answer)
     return task._end
 
@@ -169,10 +164,7 @@ def test_a_node_of_another_version_is_refused(far, tiny, tmp_path):
 
 
 def test_a_run_that_fails_on_a_node_says_why(far, tiny, tmp_path, monkeypatch):
-    def broken(*given):
-        raise ValueError("sigma is a cat")
-
-    monkeypatch.setattr("icl_lab.pipeline.sweep", broken)
+    monkeypatch.setattr("icl_lab.pipeline.sweep", Mock(side_effect=ValueError("sigma is a cat")))
     ending, _, _ = far(Store(tmp_path).run(tiny(), 0))
     assert ending == Ending("failed", "ValueError: sigma is a cat")
 
@@ -243,13 +235,8 @@ def env(tmp_path):
     (tmp_path / "token").write_text("0" * 64)
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+    ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"), "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**os.environ, **ours, "PYTHONPATH": str(ROOT)}
 
 
 def sweep(env, results, *words):

@@ -13,6 +13,7 @@ from icl_lab.execute.complete import finish
 from icl_lab.execute.tracking import FOLDER, KINDS, Tracking
 from icl_lab.execute.where import Where
 from icl_lab.training import loop
+from tests.execute.test_parallel import contents
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
@@ -24,7 +25,6 @@ DIVERGES = ["model.norm=no", "model.layers=8", "train.rate=1", "train.warmup=0",
 ROWS = [5, 10, 15, 20]
 GROUPED = ("train/loss", "train/rate", "train/length", "model/bound", "attention/entropy/0", "learned/b/0.1")
 ROOT = Path(__file__).parents[2]
-TIMED = ("env.json", "manifest.json")
 
 
 @pytest.fixture(autouse=True)
@@ -198,8 +198,7 @@ def test_results_are_the_same_bytes(tmp_path):
         folders.append(run.folder)
         assert "track" not in run.command
         assert "track" not in run.env["command"]
-    files = [{p.name: p.read_bytes() for p in folder.iterdir() if p.name not in TIMED} for folder in folders]
-    assert files[0] == files[1]
+    assert contents(folders[0]) == contents(folders[1])
 
 
 @pytest.mark.parametrize(
