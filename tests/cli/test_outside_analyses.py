@@ -33,6 +33,10 @@ def written(tmp_path, monkeypatch, own_parts):
     return write
 
 
+def test_the_example_analysis_has_forty_lines():
+    assert len(EXAMPLE.splitlines()) <= 40
+
+
 @pytest.mark.slow
 def test_a_sound_analysis_passes_its_contract(written, run):
     assert "5 checks, 0 failed" in run.ok("check-part", written())[1]
