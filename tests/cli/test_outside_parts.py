@@ -19,13 +19,9 @@ pytestmark = pytest.mark.usefixtures("quick_pictures")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "add-a-normalizer.md").read_text()
 SQUARE = PAGE.split("```python\n")[1].partition("```")[0]  # as printed
-WRONG = SQUARE.replace(
-    "    def warp(self, z: Tensor, n: Tensor) -> Tensor:", "    def warp(self, z, n):\n        n = len(z)"
-).replace("self.c * z", "self.c * z * z.shape[-1]")
-SMALL = [
-    *("--preset", "smoke", "--set", "train.steps=10", "--set", "train.batch=8", "--set", "test.prompts=64"),
-    *("--set", "model.width=16", "--set", "model.heads=2", "--set", "test.axes.length=5,12"),
-]
+WRONG = SQUARE.replace("self.c * z", "self.c * z * z.shape[-1]").replace('"square"', '"wrong"')
+SETTINGS = "train.steps=10 train.batch=8 test.prompts=64 model.width=16 model.heads=2 test.axes.length=5,12"
+SMALL = ["--preset", "smoke", "--set", SETTINGS]
 EXPERIMENT = """
 title = "A rule of one's own"
 paper = "none"
@@ -33,14 +29,7 @@ task = "linear"
 baseline = "softmax"
 conditions = "none"
 claims = []
-
-[[variants]]
-name = "softmax"
-attn = "softmax"
-
-[[variants]]
-name = "square"
-attn = "square:c=3"
+variants = [{name = "softmax", attn = "softmax"}, {name = "square", attn = "square:c=3"}]
 """
 
 
@@ -159,9 +148,8 @@ def test_a_built_in_name_is_taken_before_anything_is_loaded(folder):
     places = "in icl_lab.normalizers.softmax and in mine.py"
     assert done.returncode == 2
     line = SQUARE.splitlines().index('@registry.add("square")') + 1
-    assert done.stderr == (
-        f"icl-lab: --import ./mine.py: mine.py, line {line}: The normalizer 'softmax' is registered twice: {places}.\n"
-    )
+    said = f"mine.py, line {line}: The normalizer 'softmax' is registered twice: {places}."
+    assert done.stderr == f"icl-lab: --import ./mine.py: {said}\n"
 
 
 @pytest.mark.slow
@@ -191,7 +179,7 @@ def test_check_part_passes_a_sound_rule_and_fails_a_wrong_one(folder, run):
     assert {line.partition(" ")[0] for line in out.splitlines()} == {"ok"}
     assert "ok      normalizer square | hiding is deleting" in out.splitlines()
     assert f"{len(out.splitlines())} checks, 0 failed." in err
-    (folder / "wrong.py").write_text(WRONG.replace('"square"', '"wrong"'))
+    (folder / "wrong.py").write_text(WRONG)
     out, err = run.failed("check-part", "./wrong.py")
     failed = [line for line in out.splitlines() if line.startswith("FAILED")]
     sentence = "wrong: prefix_consistent is declared, and a row changes when the prompt goes on"

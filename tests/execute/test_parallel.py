@@ -238,10 +238,9 @@ def test_several_gpus_are_taken_in_turn(monkeypatch):
 
 # The command line.
 
-SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "2"]
-SMALL += ["--set", "model.width=16", "--set", "model.heads=2"]
-SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
-SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "softmax", "--jobs", "2", *SMALL]
+FEW = "train.batch=8 test.prompts=64 model.width=16 model.heads=2 test.axes.sigma_x=1 test.axes.sigma_f=1,2"
+SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "softmax", "--jobs", "2", "--set", FEW]
+SWEEP += ["--no-evidence", "--threads", "2"]
 LONG = ["--set", "train.steps=200000", "--seeds", "2", "--allow-large"]
 # Workers keep checkpoints often and train slowly, so that there is a middle to be met.
 OFTEN = """

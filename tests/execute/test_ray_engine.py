@@ -23,12 +23,12 @@ from icl_lab.runs import manifest
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from tests.execute.test_parallel import contents, until
+from tests.cli.test_outside_parts import SQUARE
+from tests.execute.test_parallel import contents, ended, until
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "1"]
-SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
-SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", *SMALL]
+SMALL = ["--set", "train.batch=8 test.prompts=64 test.axes.sigma_x=1 test.axes.sigma_f=1,2", "--no-evidence"]
+SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", *SMALL, "--threads", "1"]
 
 
 class Told:
@@ -140,10 +140,9 @@ def test_files_travel_so_that_the_manifest_comes_last(tmp_path):
 @pytest.mark.usefixtures("own_parts")
 @pytest.mark.parametrize("name", ["mine.py", "mine"])
 def test_parts_from_outside_are_sent_along(tmp_path, name):
-    page = (ROOT / "docs" / "add-a-normalizer.md").read_text()
     place = tmp_path / name if name.endswith(".py") else tmp_path / name / "__init__.py"
     place.parent.mkdir(exist_ok=True)
-    place.write_text(page.split("```python\n")[1].partition("```")[0])
+    place.write_text(SQUARE)
     outside.load(str(tmp_path / name))
     parts = ray_engine._parts()
     assert list(parts) == [f"0/{place.relative_to(tmp_path)}"]
@@ -245,9 +244,8 @@ def sweep(env, results, *words):
 
 
 def finished(process, code=0):
-    with process:
-        _, err = process.communicate(timeout=280)
-    assert process.returncode == code, err
+    left, err = ended(process)
+    assert left == code, err
     return err
 
 

@@ -17,10 +17,8 @@ from tests.execute.test_parallel import contents
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
-SHORT = [
-    *("train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"),
-    "test.axes.length=5,12",
-]
+SHORT = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+SHORT += ["test.axes.length=5,12"]
 DIVERGES = ["model.norm=no", "model.layers=8", "train.rate=1", "train.warmup=0", "train.clip=0"]  # in step 2 or 3
 ROWS = [5, 10, 15, 20]
 GROUPED = ("train/loss", "train/rate", "train/length", "model/bound", "attention/entropy/0", "learned/b/0.1")
