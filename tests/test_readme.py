@@ -125,10 +125,8 @@ def test_named_files_exist(page):
 
 def prose(text):
     """The docstrings and comments of a module."""
-    parts = (
-        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-    )
-    docstrings = [ast.get_docstring(part) or "" for part in parts]
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
 
@@ -139,11 +137,8 @@ def dead_names(text, folder):
     rooms = {path.name for root in (ROOT, ROOT / "icl_lab") for path in root.iterdir() if path.is_dir()}
     for path in re.findall(r"(?<![\w./-])((?:[\w-]+/)+[\w-]+(?:\.\w+)?)", said):
         ours = path.partition("/")[0] in rooms or path.endswith(".py")
-        if (
-            ours
-            and not f"{path}/".startswith(tuple(ELSEWHERE))
-            and not any(any(root.glob(f"{path}*")) for root in roots)
-        ):
+        elsewhere = f"{path}/".startswith(tuple(ELSEWHERE))
+        if ours and not elsewhere and not any(any(root.glob(f"{path}*")) for root in roots):
             yield path
     for file in re.findall(r"(?<![\w./-])(\w+\.py)\b", said):
         if not any(any(root.rglob(file)) for root in (ROOT / "icl_lab", folder)) and not (ROOT / file).exists():

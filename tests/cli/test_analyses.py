@@ -11,8 +11,7 @@ from icl_lab.cli.main import cli
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
-SETTINGS = ("model.width=16", "train.steps=30", "train.batch=8", "test.axes.length=5,12")
-TINY = ("--preset", "smoke", *(word for setting in SETTINGS for word in ("--set", setting)))
+TINY = ("--preset", "smoke", "--set", "model.width=16 train.steps=30 train.batch=8 test.axes.length=5,12")
 
 
 def test_every_analysis_has_a_command_and_no_other_has():

@@ -6,7 +6,6 @@ Whatever comes in, a command answers with an exit code of its own and writes not
 import contextlib
 import io
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -134,8 +133,8 @@ WRITTEN = Written()
 
 
 @pytest.fixture
-def idle(tmp_path, monkeypatch):
-    """A folder of its own, and nothing that trains, measures, draws or starts a process."""
+def idle(tmp_path, monkeypatch, run):
+    """A folder of its own, and nothing that trains, measures, draws or starts a process; ``run`` takes signals back."""
     never, place = Mock(side_effect=AssertionError("this computes")), tmp_path / "here"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -154,10 +153,7 @@ def idle(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(subprocess, "run", never)
     monkeypatch.setattr(subprocess, "Popen", never)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    yield place
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return place
 
 
 def answer(words, monkeypatch):

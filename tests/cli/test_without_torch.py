@@ -26,9 +26,8 @@ NAMING = ["list", "cite ssa linear", "list experiments", "--help", "sweep --help
 
 @pytest.mark.parametrize("words", NAMING)
 def test_names_and_help_are_shown_without_torch(words):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *words.split()], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    typed = [sys.executable, "-c", CODE, *words.split()]
+    done = subprocess.run(typed, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "are loaded"
     assert len(done.stdout.splitlines()) > 5
 

@@ -359,17 +359,12 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == jobs
 
 
+@pytest.mark.usefixtures("run")  # which takes handlers of signals back
 def test_what_nohup_ignores_stays_ignored():
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in kinds}
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        catch_signals()
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        asked = catch_signals()
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert asked()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    catch_signals()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    asked = catch_signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert asked()

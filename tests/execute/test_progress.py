@@ -51,17 +51,13 @@ def test_fast_steps_are_not_drawn_each(screen, monkeypatch):
     assert screen.drawn <= 3
 
 
-def test_a_bar_stands_there_at_step_0(screen):
-    Bar()("train", 0, 300, "")
-    assert "train" in screen.getvalue()
-    assert "0/300" in screen.getvalue()
-
-
 def test_words_do_not_stand_in_the_line_of_the_bar(screen):
     bar = Bar()
     bar("train", 0, 300, "")
     say("goes on from step 20.")
     drawn, _, after = screen.getvalue().partition("goes on from step 20.\n")
+    assert "train" in drawn
+    assert "0/300" in drawn  # it stands there at step 0
     assert drawn.endswith("\r")
     assert "0/300" in after
     bar("train", 300, 300, "")

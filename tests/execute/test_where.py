@@ -114,14 +114,10 @@ def test_options_by_keyword_are_checked_too():
 
 
 def test_bars_are_drawn_in_a_kernel_of_jupyter(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert progress.drawn() is False
     kernel = SimpleNamespace(config={"IPKernelApp": {}})
-    shells = [
-        (None, False),
-        (SimpleNamespace(get_ipython=lambda: None), False),
-        (SimpleNamespace(get_ipython=lambda: SimpleNamespace(config={})), False),
-        (SimpleNamespace(get_ipython=lambda: kernel), True),
-    ]
-    for shell, drawn in shells:
-        monkeypatch.setitem(sys.modules, "IPython", shell)
-        monkeypatch.setitem(sys.modules, "ipykernel", sys)
-        assert progress.drawn() is drawn
+    for shell in (None, SimpleNamespace(config={}), kernel):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        assert progress.drawn() is (shell is kernel)
