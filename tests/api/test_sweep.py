@@ -14,6 +14,7 @@ from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.execute import reporter
 from icl_lab.runs import archiving, environment
 from icl_lab.runs.evidence.archive import Archive
+from icl_lab.runs.run import Run
 from tests.api.conftest import SMALL, contents, options, quiet
 from tests.cli.test_outside_parts import SQUARE
 
@@ -264,3 +265,20 @@ def test_a_table_has_cells_down_and_predictors_across(swept):
     assert both.equals(run.table(models=True))
     with pytest.raises(LabError, match="metric of the grid is called 'mse'"):
         run.table("mse")
+
+
+@pytest.mark.slow
+def test_only_what_is_named_is_read_for_the_table_of_cells(swept, place, monkeypatch):
+    small, where, read = [*SMALL[:5], "test.axes.length=5"], quiet(place), []
+    for task, attn in (("linear", "ssa"), ("linear", "softmax"), ("every", "ssa")):
+        swept(attn, task, small)
+    whole, grid = icl.cells(where=where), Run.grid
+    monkeypatch.setattr(Run, "grid", lambda run: read.append((run.spec.task, run.spec.attn)) or grid(run))
+    some = icl.cells("linear", "ssa", "smoke", where=where)
+    assert read == [("linear", "ssa")]
+    mine = whole[(whole["task"] == "linear") & whole["spec"].isin(set(some["spec"]))]
+    assert some["value"].tolist() == mine["value"].tolist()
+    assert set(icl.cells(attn="ssa", where=where)["task"]) == {"linear", "every"}
+    for wrong in ({"task": "linea"}, {"attn": "sa"}, {"preset": "nan"}):
+        with pytest.raises(LabError, match="Did you mean"):
+            icl.cells(**wrong, where=where)

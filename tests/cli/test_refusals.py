@@ -10,8 +10,7 @@ from icl_lab.execute.draw import draw_history
 from icl_lab.runs import estimate, store
 from icl_lab.training import loop
 
-SMALL = "model.width=8 train.batch=4 train.steps=60 train.warmup=2 test.axes.length=5,10"
-T = ["--preset", "smoke", "--set", SMALL]
+T = ["--preset", "smoke", "--set", "model.width=8 train.batch=4 train.steps=60 train.warmup=2 test.axes.length=5,10"]
 LINEAR, EVERY = ["--task", "linear", "--attn", "softmax", *T], ["--task", "every", "--attn", "softmax", *T]
 SWEEP, COMPARE = ["sweep", *LINEAR], ["compare", *LINEAR, "--attn", "ssa"]
 NEEDLE = ["needle", "--task", "needle", "--attn", "softmax", "--preset", "smoke"]

@@ -35,8 +35,7 @@ from tests.execute.conftest import Notes
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
-SMALL = ["--set", "train.steps=5", "--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
-RUN = ["--task", "linear", "--preset", "smoke", *SMALL]
+RUN = ["--task", "linear", "--preset", "smoke", "--set", "train.steps=5 test.axes.sigma_x=1 test.axes.sigma_f=1,2"]
 
 
 @pytest.fixture
