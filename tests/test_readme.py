@@ -62,11 +62,6 @@ def lines(text):
             yield line, shlex.split(line, comments=True)
 
 
-def real(name):
-    """A command with its options: those of analyses are made when they are called for."""
-    return loaded(cli.commands[name])
-
-
 def options_of(command):
     """The options of a command, and of those below it."""
     below = [option for each in getattr(command, "commands", {}).values() for option in options_of(each)]
@@ -75,15 +70,10 @@ def options_of(command):
 
 # Targets of the Makefile's own; every other one is a command of the program.
 OWN = set(re.search(r"^override OWN := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())
-ALL_OPTIONS = {option for name in cli.commands for option in options_of(real(name))} | set(options_of(cli))
+ALL_OPTIONS = {option for each in [cli, *map(loaded, cli.commands.values())] for option in options_of(each)}
 BENCH_OPTIONS = set(options_of(bench))  # of ``python -m benchmarks``
 # The examples of the pages are there once a reader has written it.
 WRITTEN = {"in-context", "spread"}
-
-
-def parse(name, words):
-    """Parses the options of a command; raises where one does not exist, without asking for those that are missing."""
-    real(name).make_parser(click.Context(real(name), info_name=name)).parse_args(list(words))
 
 
 def test_the_readme_is_short():
@@ -135,10 +125,8 @@ def test_named_files_exist(page):
 
 def prose(text):
     """The docstrings and comments of a module."""
-    parts = (
-        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-    )
-    docstrings = [ast.get_docstring(part) or "" for part in parts]
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
 
@@ -149,11 +137,8 @@ def dead_names(text, folder):
     rooms = {path.name for root in (ROOT, ROOT / "icl_lab") for path in root.iterdir() if path.is_dir()}
     for path in re.findall(r"(?<![\w./-])((?:[\w-]+/)+[\w-]+(?:\.\w+)?)", said):
         ours = path.partition("/")[0] in rooms or path.endswith(".py")
-        if (
-            ours
-            and not f"{path}/".startswith(tuple(ELSEWHERE))
-            and not any(any(root.glob(f"{path}*")) for root in roots)
-        ):
+        elsewhere = f"{path}/".startswith(tuple(ELSEWHERE))
+        if ours and not elsewhere and not any(any(root.glob(f"{path}*")) for root in roots):
             yield path
     for file in re.findall(r"(?<![\w./-])(\w+\.py)\b", said):
         if not any(any(root.rglob(file)) for root in (ROOT / "icl_lab", folder)) and not (ROOT / file).exists():
@@ -201,34 +186,18 @@ def test_the_tree_in_the_readme_is_the_tree():
 
 
 @every_page
-def test_make_lines_name_targets_and_variables(page):
-    for line, words in lines(written(page)):
-        if "make" not in words:
-            continue
-        settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-        target = next((word for word in words[words.index("make") + 1 :] if "=" not in word), "")
-        assert target in OWN | set(cli.commands) | WRITTEN, line
-        if target in OWN | WRITTEN:
-            continue
-        parse(*(lambda name, *rest: (name, rest))(*program_words(words)))
-        if "TASK" in settings:
-            tasks.canonical(settings["TASK"])
-        for rule in set(settings.get("ATTN", "").split()) - EXAMPLES:
-            normalizers.canonical(rule)
-
-
-@every_page
 def test_commands_exist_with_their_options(page):
     for line, words in lines(written(page)):
-        if "icl-lab" not in words:
-            continue
-        # --import may stand anywhere.
-        name, *rest = named(words[words.index("icl-lab") + 1 :])[0]
-        if name in PLACEHOLDERS | WRITTEN:
+        if "make" in words:
+            target = next((word for word in words[words.index("make") + 1 :] if "=" not in word), "")
+            name, *rest = [target] if target in OWN | WRITTEN else program_words(words)
+        else:  # --import may stand anywhere
+            name, *rest = named(words[words.index("icl-lab") + 1 :])[0]
+        if name in WRITTEN | (OWN if "make" in words else PLACEHOLDERS):
             continue
         assert name in cli.commands, line
         rest = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in rest]
-        if line.strip().startswith("icl-lab") and rest:
+        if line.strip().startswith(("make", "icl-lab")) and rest:
             try:
                 cli.commands[name].make_context(name, list(rest), help_option_names=["-h", "--help"])
             except click.ClickException as error:
@@ -236,18 +205,16 @@ def test_commands_exist_with_their_options(page):
         for option, value in pairwise(rest):
             if option == "--task" and value not in EXAMPLES:
                 tasks.canonical(value)
-            if option in ("--attn", "--swap") and value not in EXAMPLES:
-                for rule in re.split(r",(?![\w-]+=)", value):  # several at once, where a command takes them
+            if option in ("--attn", "--swap"):  # several at once, where a command takes them
+                for rule in set(re.split(r",(?![\w-]+=)|\s+", value)) - EXAMPLES:
                     normalizers.canonical(rule)
 
 
 @every_page
 def test_options_in_the_text_exist(page):
     text = re.sub(r"^(pip|pipx|uvx) .*$", "", written(page), flags=re.MULTILINE)  # other programs have their own
-    for option in {
-        word for span in [*spans(text), *blocks(text)] for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
-    }:
-        assert option in ALL_OPTIONS | BENCH_OPTIONS | {"--help", "--import"}, option
+    named = {word for code in [*spans(text), *blocks(text)] for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)}
+    assert named - ALL_OPTIONS - BENCH_OPTIONS - {"--help", "--import"} == set()
 
 
 @every_page
@@ -260,40 +227,14 @@ def test_settings_in_the_text_are_fields(page):
             place = place[key]
 
 
-def test_the_example_rule_runs_as_printed():
+def test_the_example_rule_runs_as_printed(own_parts):
     (example,) = [block for block in blocks(README.read_text(), "python") if 'add("square")' in block]
     assert example in blocks((ROOT / "docs" / "add-a-normalizer.md").read_text(), "python")
-    try:
-        exec(compile(example, "square.py", "exec"), {"__name__": "square"})
-        rule = normalizers.build("square:c=3", heads=1, head_dim=4, train_tokens=8)
-        q, k = torch.randn(2, 1, 1, 5, 4, generator=torch.Generator().manual_seed(0))
-        visible = torch.ones(5, 5, dtype=torch.bool)
-        torch.testing.assert_close(rule.weights(q, k, visible), (3 * q @ k.mT / 2).softmax(-1))
-    finally:
-        normalizers.registry._parts.pop("square", None)  # other tests try every normalizer that there is
-
-
-def example_analysis():
-    page = ROOT / "docs" / "analyses.md"
-    (example,) = [block for block in blocks(page.read_text(), "python") if 'add("in-context")' in block]
-    return example
-
-
-def test_the_example_analysis_has_forty_lines():
-    assert len(example_analysis().splitlines()) <= 40
-
-
-@pytest.mark.slow
-def test_the_example_analysis_runs_as_printed(tmp_path, run, own_parts):
-    (tmp_path / "mine.py").write_text(example_analysis())
-    small = ["train.steps=30", "train.batch=8", "model.width=16", "test.axes.length=5,12"]
-    settings = [word for setting in small for word in ("--set", setting)]
-    words = ("in-context", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *settings)
-    where = ("--import", str(tmp_path / "mine.py"), "--results", str(tmp_path / "results"))
-    out, err = run.ok(*words, *where, "--prompts", "64")
-    (folder,) = (tmp_path / "results").glob("in-context-linear-smoke-*")
-    assert {path.name for path in folder.iterdir()} >= {"in-context.csv", "in-context.png", "table.md", "study.json"}
-    assert "ssa" in out
+    exec(compile(example, "square.py", "exec"), {"__name__": "square"})
+    rule = normalizers.build("square:c=3", heads=1, head_dim=4, train_tokens=8)
+    q, k = torch.randn(2, 1, 1, 5, 4, generator=torch.Generator().manual_seed(0))
+    visible = torch.ones(5, 5, dtype=torch.bool)
+    torch.testing.assert_close(rule.weights(q, k, visible), (3 * q @ k.mT / 2).softmax(-1))
 
 
 def test_the_example_task_is_the_one_under_test():

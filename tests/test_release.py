@@ -116,13 +116,11 @@ A caption.
   <!-- a line -->
 `make sweep TASK=linear ATTN="ssa softmax" ARGS="--all 1,-2"`, then `make claims`; `make experiment NAME=x SEEDS=3`.
 """
-    assert (
-        hatch_build.indexed(text)
-        == """# A
+    installed = """# A
 See a page, [1] and [a paper](https://arxiv.org/abs/1).
 `icl-lab sweep --task linear --attn 'ssa softmax' --all 1,-2`, then `icl-lab claims`; `icl-lab experiment x --seeds 3`.
 """
-    )
+    assert hatch_build.indexed(text) == installed
 
 
 def test_nothing_in_readme_of_an_index_is_dead(hatch_build):
@@ -196,9 +194,8 @@ def test_a_lock_has_the_constraints_with_hashes(name, build, others):
     locked, known = pins(name), pins("constraints.txt")
     assert locked["torch"] == known["torch"] + build
     locked["torch"] = known["torch"]
-    assert {canonicalize_name(Requirement(line).name) for line in [*PROJECT["dependencies"], "hatchling"]} <= set(
-        locked
-    )
+    asked = [*PROJECT["dependencies"], "hatchling"]
+    assert {canonicalize_name(Requirement(line).name) for line in asked} <= set(locked)
     assert locked.items() >= {(name, known[name]) for name in set(known) & set(locked)}
     alone = set(locked) - set(known)
     assert all(re.match(others, name) for name in alone), alone
@@ -211,12 +208,8 @@ def test_extras_are_read_from_what_is_installed(monkeypatch, tmp_path):
     told = Message()
     told["Provides-Extra"] = "hf"
     told["Provides-Extra"] = "dev"
-    for line in (
-        "torch>=2.6",
-        "transformers<6,>=5; extra == 'hf'",
-        "icl-lab[hf]; extra == 'dev'",
-        'ruff; extra == "dev"',
-    ):
+    lines = "torch>=2.6", "transformers<6,>=5; extra == 'hf'", "icl-lab[hf]; extra == 'dev'", 'ruff; extra == "dev"'
+    for line in lines:
         told["Requires-Dist"] = line
     monkeypatch.setattr(extras, "PROJECT", tmp_path / "pyproject.toml")
     monkeypatch.setattr(extras.importlib.metadata, "metadata", lambda name: told)
@@ -226,10 +219,8 @@ def test_extras_are_read_from_what_is_installed(monkeypatch, tmp_path):
 def test_what_is_missing_is_told(run, monkeypatch):
     monkeypatch.setattr(extras, "requirements", lambda: {"hf": ["torch>=2", "no-such-package>=1"], "ray": ["torch"]})
     out, _ = run.ok("doctor")
-    assert (
-        "extra     hf: missing no-such-package>=1: pip install 'icl_lab[hf]' (for normalizers inside Hugging Face"
-        in out
-    )
+    missing = "hf: missing no-such-package>=1: pip install 'icl_lab[hf]' (for normalizers inside Hugging Face"
+    assert f"extra     {missing}" in out
     assert "extra     ray: there (for --engine ray" in out
     assert "torch" in out
     assert "threads" in out
@@ -241,17 +232,16 @@ def test_the_version_says_the_commit(run):
     assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?|unknown", version.commit())
 
 
-def git(folder, *words):
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder), *words], check=True, capture_output=True
-    )
+def commit_all(folder):
+    """Make a repository of a folder, with all that is in it in one commit."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder)]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
 
 
-def test_a_package_that_was_built_says_what_it_was_built_from(tmp_path, monkeypatch):
-    git(tmp_path, "init", "-q")
+def test_a_package_that_was_built_says_what_it_was_built_from(tmp_path):
     (tmp_path / "version.py").write_text("")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "one")
+    commit_all(tmp_path)
     found = version.commit(tmp_path)
     assert re.fullmatch(r"[0-9a-f]{12}", found)
     (tmp_path / "commit.txt").write_text("0123456789ab\n")
@@ -260,21 +250,13 @@ def test_a_package_that_was_built_says_what_it_was_built_from(tmp_path, monkeypa
 
 def test_inside_somebody_elses_checkout_the_commit_is_unknown(tmp_path):
     """A virtual environment often lies inside the checkout of something else."""
-    git(tmp_path, "init", "-q")
     (tmp_path / "mine.txt").write_text("")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "one")
+    commit_all(tmp_path)
     place = tmp_path / "site"
     (place / "base").mkdir(parents=True)
     (place / "base" / "version.py").write_text((ROOT / "icl_lab" / "base" / "version.py").read_text())
-    told = subprocess.run(
-        [sys.executable, "-c", "from base import version; print(version.commit())"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout == "unknown\n"
+    words = [sys.executable, "-c", "from base import version; print(version.commit())"]
+    assert subprocess.run(words, cwd=place, capture_output=True, text=True, check=True).stdout == "unknown\n"
 
 
 REGISTRIES = [normalizers.registry, normalizers.wrappers, tasks.registry]
@@ -332,19 +314,13 @@ def installed(tmp_path_factory):
     pytest.importorskip("hatchling.build", reason="no hatchling to build with")
     place = tmp_path_factory.mktemp("release")
     source = place / "source"
-    tracked = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "--", ":!results"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    for name in tracked:
+    words = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "--", ":!results"]
+    tracked = subprocess.run(words, capture_output=True, text=True, check=True)
+    for name in tracked.stdout.splitlines():
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    git(source, "init", "-q")
-    git(source, "add", ".")
-    git(source, "commit", "-q", "-m", "one")
+    commit_all(source)
     commit = version.commit(source)
     shutil.unpack_archive(built("sdist", source, place / "sdist"), place / "unpacked", filter="data")
     (unpacked,) = (place / "unpacked").iterdir()
@@ -356,24 +332,15 @@ def installed(tmp_path_factory):
 
 def command(installed, folder, *words):
     """Types a command in a folder where nothing but the installed package is."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
-        | {"PYTHONPATH": str(installed[0])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {name: value for name, value in os.environ.items() if name != "ICL_LAB_EVIDENCE"}
+    env["PYTHONPATH"] = str(installed[0])
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout
 
 
-SMALL = [
-    *("train.steps=5", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"),
-    "test.axes.length=5,12",
-]
-TASK = ["--task", "linear", "--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]
+SMALL = "train.steps=5 train.batch=8 model.width=16 model.heads=2 test.prompts=64 test.axes.length=5,12"
+TASK = ["--task", "linear", "--preset", "smoke", "--set", SMALL]
 
 
 @pytest.mark.exhaustive
@@ -458,10 +425,8 @@ def test_an_installed_package_reads_what_it_fetched(installed, tmp_path, monkeyp
     fetch = ["evidence", "fetch", "--from", str(archive), "--sha256", release.sha256(archive.read_bytes())]
     compare = ["compare", "--task", "linear", "--attn", "softmax ssa", "--seeds", "3", "--dry-run"]
     out = typed(installed, tmp_path / "here", fetch, ["claims", "ssa-table1", "--all"], compare)
-    record = ledger.stored(Store(ROOT / "results", Archive(ROOT / "results" / "evidence")))
-    (known,) = (
-        each for each in record["ssa-table1", "lite2"] if each.claim == "SSA errs less than softmax far from training"
-    )
+    record = ledger.stored(Store(ROOT / "results", Archive(ROOT / "results" / "evidence")))["ssa-table1", "lite2"]
+    (known,) = (each for each in record if each.claim == "SSA errs less than softmax far from training")
     assert known.interval in out
     assert out.count("\ndone  results/runs/linear/") == 6
     assert list((tmp_path / "here").iterdir()) == []

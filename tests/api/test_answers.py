@@ -13,11 +13,11 @@ from icl_lab import analyses
 from icl_lab.api import show
 from icl_lab.api.run import Runs
 from icl_lab.base.errors import LabError
-from icl_lab.execute.reporter import Silent
 from icl_lab.runs import study_folder
 from tests.api.conftest import SMALL, contents, options, quiet
 from tests.claims.test_experiments import SMALL as SMALL_EXPERIMENT
 from tests.cli.test_report import ANALYSED
+from tests.execute.conftest import Notes
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -112,26 +112,15 @@ def test_an_experiment_is_that_of_the_command_line(place, typed, tmp_path):
     assert repr(report) == f"<experiment small; {report.folder}>"
 
 
-class Said(Silent):
-    """Lines that were said."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
-
-
 @pytest.mark.exhaustive
 def test_what_an_experiment_has_asked_is_asked_again_on_demand(place, tmp_path):
     (tmp_path / "tiny.toml").write_text(ANALYSED)
 
     def ask(seeds, **options):
-        said = Said()
-        where = icl.Where(results=place, experiments=tmp_path, progress=said, **options)
+        notes = Notes()
+        where = icl.Where(results=place, experiments=tmp_path, progress=notes, **options)
         icl.experiment("tiny", "smoke", seeds=seeds, where=where)
-        return [line for line in said.lines if "what was asked before is taken from" in line]
+        return [line for line in notes.said if "what was asked before is taken from" in line]
 
     assert ask(1) == []
     assert len(ask(2)) == 1

@@ -16,14 +16,13 @@ from icl_lab.runs.spec import resolve
 HEAVY = {"torch", "pandas", "matplotlib", "scipy", "click", "tqdm", "transformers", "numpy", "icl_lab.base.registry"}
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["import icl_lab; icl_lab.__version__; hasattr(icl_lab, 'runs')", "from icl_lab import LabError"],
-)
+IMPORTS = ["import icl_lab; icl_lab.__version__; hasattr(icl_lab, 'runs')", "from icl_lab import LabError"]
+
+
+@pytest.mark.parametrize("line", IMPORTS)
 def test_nothing_heavy_is_imported(line):
-    told = subprocess.run(
-        [sys.executable, "-c", f"{line}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
-    )
+    words = [sys.executable, "-c", f"{line}; import sys; print(*sys.modules)"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True)
     assert set(told.stdout.split()) & HEAVY == set()
 
 

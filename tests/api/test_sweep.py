@@ -14,26 +14,16 @@ from icl_lab.base.errors import LabError, RunFailed
 from icl_lab.execute import reporter
 from icl_lab.runs import archiving, environment
 from icl_lab.runs.evidence.archive import Archive
+from icl_lab.runs.run import Run
 from tests.api.conftest import SMALL, contents, options, quiet
+from tests.cli.test_outside_parts import SQUARE
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 RUN = ["--task", "linear", "--preset", "smoke", *options()]
 TIMED = ("env.json", "manifest.json")  # when, and the checksum of that
-CELL = '''
-import icl_lab as icl
-from icl_lab.normalizers.base import WarpedScore
-
-@icl.rule("square")
-class Square(WarpedScore):
-    """Softmax of twice the scores."""
-
-    def __init__(self, site):
-        super().__init__()
-
-    def warp(self, z, n):
-        return 2 * z
-'''
+IMPORT = "from icl_lab.normalizers import registry"
+CELL = SQUARE.replace(IMPORT, "import icl_lab as icl").replace("registry.add", "icl.rule")
 
 
 @pytest.mark.slow
@@ -67,6 +57,7 @@ def test_settings_may_be_a_mapping(swept):
 @pytest.mark.slow
 def test_what_the_run_says_of_itself(swept):
     run = swept()
+    assert run.env["commit"] == environment.commit()
     assert run.command == icl.find(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root)).command
     assert "icl-lab sweep --task linear --attn ssa --preset smoke" in run.command
     assert set(run.learned["name"]) == {"n", "b"}
@@ -106,9 +97,8 @@ def test_a_model_reads_tensors(swept):
     answers = run.model(prompt.tokens)
     assert answers.shape == (3, 14, 1)
     assert answers.requires_grad
-    assert torch.equal(
-        answers, icl.load(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root))(prompt.tokens)
-    )
+    loaded = icl.load(f"linear/ssa/smoke-{run.hash}", where=quiet(run.lab.store.root))
+    assert torch.equal(answers, loaded(prompt.tokens))
     with pytest.raises(LabError, match="no option 'sigma'"):
         run.prompts(3, sigma=2)
 
@@ -148,17 +138,15 @@ def test_what_no_command_could_be_given_is_one_line(swept, how, said):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_a_checkpoint_and_is_ctrl_c(swept, monkeypatch):
-    whole = swept(settings=[*SMALL[1:], "train.steps=60"], seeds=[1])[0]
-    before = signal.getsignal(signal.SIGINT)
+    settings, before = [*SMALL[1:], "train.steps=60"], signal.getsignal(signal.SIGINT)
+    (whole,) = swept(settings=settings, seeds=[1])
 
-    class Pressed:
-        def __call__(self, stage, done, total, note):
-            if stage == "train" and done == 50:
-                os.kill(os.getpid(), signal.SIGINT)
+    def press(stage, done, total, note):
+        if stage == "train" and done == 50:
+            os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(reporter, "Bar", Pressed)
+    monkeypatch.setattr(reporter, "Bar", lambda: press)
     monkeypatch.setattr(reporter, "say", lambda text: None)
-    settings = [*SMALL[1:], "train.steps=60"]
     where = icl.Where(results=whole.lab.store.root, retrain=True)
     with pytest.raises(KeyboardInterrupt, match="goes on where it stands"):
         icl.sweep("linear", "ssa", "smoke", settings, seeds=[1], where=where)
@@ -225,7 +213,7 @@ def test_a_rule_of_a_cell_is_a_rule(swept):
 def test_a_rule_that_changed_since_is_said(swept):
     cell(CELL)
     swept("square")
-    cell(CELL.replace("2 * z", "3 * z"))
+    cell(CELL.replace("self.c * z", "3 * z"))
     with pytest.warns(UserWarning, match="was made with another version of --import __main__") as warned:
         swept("square")
     assert warned[0].filename.startswith(str(Path(__file__).parent))  # where it was called
@@ -242,19 +230,9 @@ def test_workers_cannot_import_a_cell(swept):
 
 @pytest.mark.usefixtures("own_parts")
 def test_parts_of_a_file_are_imported(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        CELL.replace("icl.rule", "registry.add").replace(
-            "import icl_lab as icl", "from icl_lab.normalizers import registry"
-        )
-    )
-    assert icl.import_parts(str(file)) == ["square"]
+    (tmp_path / "mine.py").write_text(SQUARE)
+    assert icl.import_parts(str(tmp_path / "mine.py")) == ["square"]
     assert "square" in normalizers.names()
-
-
-@pytest.mark.slow
-def test_a_commit_is_noted(swept):
-    assert swept().env["commit"] == environment.commit()
 
 
 @pytest.mark.slow
@@ -287,3 +265,20 @@ def test_a_table_has_cells_down_and_predictors_across(swept):
     assert both.equals(run.table(models=True))
     with pytest.raises(LabError, match="metric of the grid is called 'mse'"):
         run.table("mse")
+
+
+@pytest.mark.slow
+def test_only_what_is_named_is_read_for_the_table_of_cells(swept, place, monkeypatch):
+    small, where, read = [*SMALL[:5], "test.axes.length=5"], quiet(place), []
+    for task, attn in (("linear", "ssa"), ("linear", "softmax"), ("every", "ssa")):
+        swept(attn, task, small)
+    whole, grid = icl.cells(where=where), Run.grid
+    monkeypatch.setattr(Run, "grid", lambda run: read.append((run.spec.task, run.spec.attn)) or grid(run))
+    some = icl.cells("linear", "ssa", "smoke", where=where)
+    assert read == [("linear", "ssa")]
+    mine = whole[(whole["task"] == "linear") & whole["spec"].isin(set(some["spec"]))]
+    assert some["value"].tolist() == mine["value"].tolist()
+    assert set(icl.cells(attn="ssa", where=where)["task"]) == {"linear", "every"}
+    for wrong in ({"task": "linea"}, {"attn": "sa"}, {"preset": "nan"}):
+        with pytest.raises(LabError, match="Did you mean"):
+            icl.cells(**wrong, where=where)

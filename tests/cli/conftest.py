@@ -10,9 +10,8 @@ import pytest
 
 from icl_lab.cli.main import main
 
-SETTINGS = ("train.steps=10", "train.batch=8", "model.width=16", "test.prompts=64")
-SETTINGS += ("test.axes.length=5,12", "test.axes.sigma_f=1,2,4,10")
-LINEAR = ["--task", "linear", "--preset", "smoke", *(f"--set={each}" for each in SETTINGS)]
+SETTINGS = "train.steps=10 train.batch=8 model.width=16 test.prompts=64 test.axes.length=5,12"
+LINEAR = ["--task", "linear", "--preset", "smoke", "--set", f"{SETTINGS} test.axes.sigma_f=1,2,4,10"]
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,7 @@ from icl_lab.cli.main import cli
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
-SETTINGS = ("model.width=16", "train.steps=30", "train.batch=8", "test.axes.length=5,12")
-TINY = ("--preset", "smoke", *(word for setting in SETTINGS for word in ("--set", setting)))
+TINY = ("--preset", "smoke", "--set", "model.width=16 train.steps=30 train.batch=8 test.axes.length=5,12")
 
 
 def test_every_analysis_has_a_command_and_no_other_has():
@@ -43,27 +42,3 @@ def test_an_analysis_writes_its_folder_and_says_what_to_open(run, tmp_path):
     before = (folder / "deviant.csv").read_bytes()
     assert "steps" not in run.ok(*words)[1]
     assert (folder / "deviant.csv").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_a_tested_run_without_its_weights_is_to_be_trained(run, tmp_path):
-    assert run("sweep", "--task", "linear", "--attn", "softmax", *TINY)[0] == 0
-    (weights,) = (tmp_path / "results").glob("runs/*/*/*/seed-0/model.safetensors")
-    words = ("deviant", "--task", "linear", "--attn", "softmax", "--dry-run", *TINY)
-    assert "to do" not in run(*words)[1]
-    weights.unlink()
-    out, err = run.ok(*words)
-    assert out.count("to do") == 1
-    assert "30 steps" in err
-    # Boundary values take the grid beside the model, and the grid is there: the model is trained like those of others.
-    out, err = run.ok("boundary", *words[1:])
-    assert out.count("to do") == 1
-    assert "30 steps" in err
-    assert err.count("would write") == 1
-    assert not list((tmp_path / "results").glob("[bd]*"))  # neither folder
-
-
-def test_a_wrong_run_is_said_before_an_option_is_missed(run, tmp_path):
-    _, err = run.refused("attention", "--run", str(tmp_path / "wrong"))
-    assert f"No run is called '{tmp_path / 'wrong'}'" in err
-    assert "--prompt" not in err

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from icl_lab.figures import base
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 from icl_lab.training import loop
+from tests.cli.conftest import LINEAR
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -28,17 +30,14 @@ def sweep(*words):
 @pytest.mark.slow
 def test_a_sweep_says_what_it_does_and_where_it_is(run, tmp_path):
     out, err = run.ok(*sweep())
-    first = err.splitlines()[0]
-    assert all(
-        word in first for word in ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "10 steps", "about")
-    )
+    announced = ("linear", "ssa", "smoke", "cpu (1 threads)", "parameters", "10 steps", "about")
+    assert [word for word in announced if word not in err.splitlines()[0]] == []
     assert "sigma_x down, sigma_f across" in out
     assert "reference:least-squares" in out
     (path,) = (tmp_path / "results").rglob("grid.csv")
     assert str(path) in out
-    assert json.loads((path.parent / "env.json").read_text())["command"].startswith(
-        "icl-lab sweep --task linear --attn ssa"
-    )
+    command = json.loads((path.parent / "env.json").read_text())["command"]
+    assert command.startswith("icl-lab sweep --task linear --attn ssa")
     assert (path.parent / "heat-map.png").read_bytes()[:4] == b"\x89PNG"
     assert (path.parent / "heat-map.svg").exists()
     assert (path.parent / "learning-curve.png").exists()
@@ -73,39 +72,34 @@ def test_a_dry_run_writes_nothing(run, tmp_path):
     out, err = run.ok(*sweep("--seeds", "2", "--attn", "softmax", "--dry-run"))
     assert out.count("to do") == 4
     assert "about" in err
+    out, err = run.ok("boundary", *sweep("--dry-run")[1:])
+    assert (out.count("to do"), err.count("would write")) == (1, 1)
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.slow
-def test_compare_trains_what_is_missing_and_writes_a_study(run, tmp_path):
-    words = ["compare", "--task", "linear", "--attn", "softmax", "--attn", "ssa", "--preset", "smoke", *SMALL]
-    words += ["--set", "test.axes.sigma_f=1,2,4,10", "--seeds", "2"]
-    out, err = run.ok(*words)
-    assert "| `ssa` |" in out
-    assert "reference:3-nn" in out
-    (folder,) = (tmp_path / "results").glob("compare-linear-smoke-*")
+def test_compare_trains_what_is_missing_and_writes_a_study(run, compared, made):
+    assert "| `ssa` |" in compared.out
+    assert "reference:3-nn" in compared.out
     names = ("forest", "curves", "ratios", "maps", "learning")
     pictures = {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
     texts = {"comparison.csv", "table.md", "study.json", "report.html"}
-    assert {path.name for path in folder.iterdir()} == {*texts, *pictures}
-    rows = (folder / "comparison.csv").read_text().splitlines()
+    assert {path.name for path in made.iterdir()} == {*texts, *pictures}
+    rows = (made / "comparison.csv").read_text().splitlines()
     assert rows[0].startswith("attn,baseline,sigma_x,sigma_f,length,metric")
     assert all(row.startswith("ssa,softmax,") for row in rows[1:])
-    again, err = run.ok(*words)
+    again, err = run.ok("compare", *LINEAR, "--attn", "softmax", "--attn", "ssa", "--seeds", "2")
     assert "about" not in err, "nothing is left to train"
-    assert again == out
+    assert again == compared.out.replace(str(compared.root), str(made.parent))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["compare", "analysis"])
 def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
-    def fail(figure, kind):
-        raise RunFailed("not drawn")
-
     asked = ["compare", "--attn", "softmax"] if command == "compare" else ["per-position"]
     words = [*asked, "--task", "linear", "--attn", "ssa", "--preset", "smoke", *SMALL]
     whole, _ = run.ok(*words)
-    real = base.encode
+    real, fail = base.encode, Mock(side_effect=RunFailed("not drawn"))
     for name, module in list(sys.modules.items()):
         if name.startswith("icl_lab.") and getattr(module, "encode", None) is real:
             monkeypatch.setattr(module, "encode", fail)
@@ -116,14 +110,10 @@ def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
     assert whole.startswith(out)
 
 
-@pytest.mark.parametrize("what", ["tasks", "normalizers", "positions", "presets"])
-def test_list(run, what):
-    out, _ = run.ok("list", what)
+def test_parts_are_listed_with_their_options_and_all_kinds_by_name(run):
     named = {"tasks": "every:balance,labels", "normalizers": "ssa:n,b,learn,per", "positions": "rotary:theta"}
-    assert named.get(what, "lite") in out
-
-
-def test_list_without_a_kind_names_all_kinds(run):
+    for what, name in {**named, "presets": "lite"}.items():
+        assert name in run.ok("list", what)[0]
     out, _ = run.ok("list")
     kinds = dict(line.split(": ", 1) for line in re.sub(r"\n    ", " ", out).splitlines())
     for kind, name in (("tasks", "recall"), ("normalizers", "ssmax"), ("positions", "rotary"), ("presets", "nano")):

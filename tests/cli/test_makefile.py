@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from icl_lab.cli import menu
-from icl_lab.cli.deferred import loaded
 from icl_lab.cli.main import cli
 from tests.make_lines import program_words
 
@@ -108,18 +107,3 @@ def test_the_menu_of_the_program_is_in_the_same_groups(run):
     groups = re.findall(r"^(\w[\w ]*):$", out, re.MULTILINE)
     assert groups == ["Options", *menu.GROUPS, "Further commands"]
     assert "..." not in out.partition("Train and compare:")[2]
-
-
-@pytest.mark.parametrize(
-    ("option", "text", "values"),
-    [
-        ("attn", "softmax ssa:n=2,b=1", ("softmax", "ssa:n=2,b=1")),
-        ("attn", "softmax, ssa:n=2, b=1,log-n", ("softmax", "ssa:n=2, b=1", "log-n")),
-        ("set", "train.steps=20  test.axes.sigma=1, 2", ("train.steps=20", "test.axes.sigma=1, 2")),
-        ("set", " a.b=x y ", ("a.b=x y",)),
-    ],
-)
-def test_an_option_takes_several_values_in_a_row(option, text, values):
-    command = loaded(cli.commands["sweep"])
-    context = command.make_context("sweep", ["--task", "linear", "--attn", "softmax", f"--{option}", text])
-    assert context.params["attns" if option == "attn" else "settings"][-len(values) :] == values

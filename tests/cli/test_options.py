@@ -8,7 +8,7 @@ import click
 import pytest
 
 from icl_lab.cli.options import crowd_options, gathered, of_group, run_options, together
-from icl_lab.cli.values import Numbers, several_rules
+from icl_lab.cli.values import Numbers, several_rules, several_settings
 from icl_lab.execute.complete import finish
 from icl_lab.execute.parallel import WorkItem
 from icl_lab.execute.plan import RunPlan
@@ -34,9 +34,18 @@ def test_lists_are_read():
     assert Numbers(int, 1, 1000, empty=True)("") == ()
 
 
-def test_a_comma_inside_a_rule_does_not_end_it():
-    given = ("softmax,ssmax:s=swap , log-n", "llama4:scale=0.1,floor=8192")
-    assert several_rules(None, None, given) == ("softmax", "ssmax:s=swap", "log-n", "llama4:scale=0.1,floor=8192")
+@pytest.mark.parametrize(
+    ("several", "given", "values"),
+    [
+        (several_rules, ["softmax ssa:n=2,b=1"], ("softmax", "ssa:n=2,b=1")),
+        (several_rules, ["softmax, ssa:n=2, b=1,log-n"], ("softmax", "ssa:n=2, b=1", "log-n")),
+        (several_rules, ["ssmax:s=swap , log-n", "l1:c=0.1,d=8"], ("ssmax:s=swap", "log-n", "l1:c=0.1,d=8")),
+        (several_settings, ["train.steps=20  test.axes.sigma=1, 2"], ("train.steps=20", "test.axes.sigma=1, 2")),
+        (several_settings, [" a.b=x y "], ("a.b=x y",)),
+    ],
+)
+def test_an_option_takes_several_values_in_a_row(several, given, values):
+    assert several(None, None, given) == values
 
 
 def test_options_together_stand_in_their_order():
@@ -69,10 +78,10 @@ def asked():
 
 
 def test_options_become_a_plan_and_a_place(asked):
-    words = ["--task", "linear", "--attn", "ssa", "--attn", "softmax", "--seeds", "2", "--swap", "ssmax"]
-    words += ["--set", "train.steps=5", "--draws", "paper", "--results", "there", "--jobs", "3", "--retrain"]
+    words = ["--task", "linear", "--attn", "ssa softmax", "--seeds", "2", "--swap", "ssmax", "--draws", "paper"]
+    words += ["--set", "train.steps=5 model.layers=1", "--results", "there", "--jobs", "3", "--retrain"]
     handed = asked(*words, "--no-evidence", "--shard", "2/4", "--name", "n", "--mine", "x")
-    settings = ["train.steps=5", "draws=paper"]
+    settings = ["train.steps=5", "model.layers=1", "draws=paper"]
     assert handed["plan"] == RunPlan("linear", ("ssa", "softmax"), "lite", settings, range(2), "ssmax")
     assert handed["mine"] == "x"
     where = handed["where"]

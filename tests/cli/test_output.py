@@ -1,11 +1,13 @@
 """Standard output: columns for a person, Markdown for a program, and work that goes on when nobody reads."""
 
+import contextlib
 import io
 import os
 import re
 import struct
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -38,15 +40,6 @@ def test_bold_is_all_that_a_table_is_dressed_in():
     shown = output.rendered(TABLE, 80)
     assert set(re.findall("\x1b\\[([0-9;]*)m", shown)) == {"1", "0"}
     assert "\x1b[1m  0.5\x1b[0m" in shown
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_no_line_is_wider_than_the_terminal(width):
-    words = " ".join(["far from training"] * 9)
-    table = f"| claim | ours |\n| --- | --- |\n| {words} | 0.874 [0.785, 0.975] |"
-    lines = click.unstyle(output.rendered(table, width)).splitlines()
-    assert max(map(len, lines)) <= width
-    assert sum(line.count("training") for line in lines) == 9
 
 
 def test_strokes_that_are_no_table_stay():
@@ -89,9 +82,8 @@ def test_head_does_not_end_the_runs_that_follow(tmp_path):
     words = [sys.executable, "-m", "icl_lab", "sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *small]
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [*words, "--results", str(tmp_path)], stdout=write, stderr=subprocess.PIPE, text=True, check=False
-    )
+    words += ["--results", str(tmp_path)]
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert done.returncode == 0, done.stderr
     assert "Broken" not in done.stderr
@@ -107,28 +99,19 @@ def test_head_does_not_end_the_runs_that_follow(tmp_path):
     ],
 )
 def test_too_little_memory_is_one_line(run, monkeypatch, error, told):
-    def full(*_, **__):
-        raise error
-
-    monkeypatch.setattr(main.cli, "main", full)
+    monkeypatch.setattr(main.cli, "main", Mock(side_effect=error))
     _, err = run.failed("list", "tasks")
     assert err.startswith(f"icl-lab: {told}")
     assert len(err.strip().splitlines()) == 1
 
 
 def test_a_stop_is_said_beside_the_output(run, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(main.cli, "main", stop)
+    monkeypatch.setattr(main.cli, "main", Mock(side_effect=KeyboardInterrupt))
     assert run("list", "tasks") == (130, "", "icl-lab: stopped.\n")
 
 
 def test_another_fault_of_the_program_is_not_hidden(run, monkeypatch):
-    def wrong(*_, **__):
-        raise RuntimeError("shapes do not fit")
-
-    monkeypatch.setattr(main.cli, "main", wrong)
+    monkeypatch.setattr(main.cli, "main", Mock(side_effect=RuntimeError("shapes do not fit")))
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         run("list", "tasks")
 
@@ -152,36 +135,25 @@ def test_a_terminal_of_ascii_gets_escapes(run, tmp_path, monkeypatch):
 
 def on_terminal(columns, *words, cwd):
     """Return the exit code and the output of a command on a pseudo-terminal of so many columns."""
-    pty = pytest.importorskip("pty")
     fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
     reader, writer = os.openpty()
-    assert pty
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
     command = subprocess.Popen([sys.executable, *words], stdin=writer, stdout=writer, stderr=writer, cwd=cwd, env=plain)
     os.close(writer)
     pieces = []
-    try:
+    with contextlib.suppress(OSError):  # Linux: the other side is closed
         while piece := os.read(reader, 65536):
             pieces.append(piece)
-    except OSError:  # Linux: the other side is closed
-        pass
     os.close(reader)
     return command.wait(), b"".join(pieces).decode().replace("\r\n", "\n")
 
 
 PRINT = "import sys; from icl_lab.cli.output import out; out(open(sys.argv[1]).read(), 'in table.md')"
 SIGMAS = "".join(f" sigma_f {sigma} |" for sigma in range(1, 11))
-WIDE = "\n".join(
-    [
-        f"| normalizer |{SIGMAS} summary | clip B (residual) |",
-        "| --- |" + " --- |" * 12,
-        *(
-            f"| {name} |" + "".join(f" {cell.format(n)} |" for n in range(11, 21)) + " 3.03 | 5 (0.08) |"
-            for name, cell in {"`ssa`": "{}.25e−3", "reference:least-squares": "3.6e−{}"}.items()
-        ),
-    ]
-)
+WIDE = f"| normalizer |{SIGMAS} summary | clip B (residual) |\n| --- |" + " --- |" * 12
+for name, cell in {"`ssa`": "{}.25e−3", "reference:least-squares": "3.6e−{}"}.items():
+    WIDE += f"\n| {name} |" + "".join(f" {cell.format(n)} |" for n in range(11, 21)) + " 3.03 | 5 (0.08) |"
 CLAIMS = """| claim | ours | printed | verdict | scale, seeds |
 | --- | --- | --- | --- | --- |
 | SSA's bound leaves the same error as softmax's: their floors | 1.01 [0.789, 1.3] | — | within 1.33 | `deep2`, 5 |
@@ -198,14 +170,14 @@ def test_a_terminal_breaks_no_number_and_no_word(columns, table, tmp_path):
     assert max(map(len, lines)) <= columns
     words = set(re.findall(r"\S+", re.sub(r"`|reference:", "", table)))
     more = [line for line in lines if line.endswith("in table.md")]
-    broken = {word for line in lines if line not in more for word in line.split()} - words
-    assert not broken
+    shown_words = {word for line in lines if line not in more for word in line.split()}
+    assert not shown_words - words
     lost = int(more[0].split()[0]) if more else 0
     heads = re.compile("sigma_f|summary|clip B")
     assert len(heads.findall(" ".join(lines))) + lost == len(heads.findall(table))
     if table == CLAIMS and columns > 60:
         assert "0.000188 [0.000101, 0.000365]" in shown  # an interval stays with its number
-    assert table == WIDE or not more
+    assert table == WIDE or words - shown_words == {"|", "---"}  # nothing is lost of claims
 
 
 def test_both_ends_and_the_middle_of_many_columns_stay():

@@ -1,6 +1,7 @@
 """What cannot be is refused in one line, before memory is taken for it or a step is trained."""
 
 import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,8 +11,7 @@ from icl_lab.runs import estimate
 from icl_lab.runs.run import Run
 from icl_lab.training import loop
 
-SMALL = ["model.width=8", "train.batch=4", "train.steps=60", "train.warmup=2", "test.axes.length=5,10"]
-T = ["--preset", "smoke", *(word for each in SMALL for word in ("--set", each))]
+T = ["--preset", "smoke", "--set", "model.width=8 train.batch=4 train.steps=60 train.warmup=2 test.axes.length=5,10"]
 LINEAR, EVERY = ["--task", "linear", "--attn", "softmax", *T], ["--task", "every", "--attn", "softmax", *T]
 SWEEP, COMPARE = ["sweep", *LINEAR], ["compare", *LINEAR, "--attn", "ssa"]
 NEEDLE = ["needle", "--task", "needle", "--attn", "softmax", "--preset", "smoke"]
@@ -21,15 +21,19 @@ THOUSAND = ",".join(map(str, range(1, 1001)))
 @pytest.fixture(autouse=True)
 def untrained(monkeypatch, tmp_path):
     """A training is a failure, and the machine has 16 GB whatever it has."""
-
-    def never(*words, **names):
-        raise AssertionError("this trains")
-
+    never = Mock(side_effect=AssertionError("this trains"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "advance", never)
     monkeypatch.setattr(estimate, "test_seconds", never)
     monkeypatch.setattr(estimate, "training_seconds", never)  # it makes a model, and a batch as long as the longest
     monkeypatch.setattr(estimate, "room", lambda device: 16e9)
+
+
+@pytest.fixture
+def timed(untrained, monkeypatch):
+    """A training and a test take a second, by what is estimated."""
+    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
+    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
 
 
 def setting(*fields):
@@ -82,10 +86,7 @@ REFUSED = [
     (setting("test.axes.length=1e9"), "length must be at most 100,000, got 1e+09"),
     (setting("test.axes.sigma_f=1e30"), "sigma_f must be at most 1e+15, got 1e+30"),
     (setting("train.shift.sigma_f=1e30"), "shift.sigma_f must be at most 1e+15, got 1e+30"),
-    (
-        setting(f"test.axes.sigma_f={THOUSAND}", f"test.axes.sigma_x={','.join(['2'] * 101)}"),
-        "cells, more than the 100,000",
-    ),
+    (setting(f"test.axes.sigma_f={THOUSAND}", f"test.axes.sigma_x={'2,' * 100}2"), "cells, more than the 100,000"),
     (
         ["sweep", "--task", "needle:alphabet=1000000000", "--attn", "ssa"],
         "alphabet must be at least 2 and at most 100,000",
@@ -102,14 +103,8 @@ REFUSED = [
     ([*COMPARE, "--set", "test.prompts=100000000"], "the test would need about"),
     (["ablate", *LINEAR, "--set", "train.batch=1000000"], "the training would need about"),
     ([*NEEDLE[:2], "needle:alphabet=50000", *NEEDLE[3:], "--length", "100000"], "the analysis would need"),
-    (
-        ["heads", *LINEAR, "--set", "model.positions=none", "--set", "test.axes.length=100000"],
-        "the analysis would need",
-    ),
-    (
-        ["experiment", "ssa-figure3", "--preset", "smoke", "--set", "train.batch=1000000"],
-        "the training would need about",
-    ),
+    (["heads", *LINEAR, "--set", "model.positions=none test.axes.length=100000"], "the analysis would need"),
+    (["experiment", "ssa-figure3", *T[:2], "--set", "train.batch=1000000"], "the training would need about"),
     # what a test or an analysis needs
     ([*SWEEP, "--set", "model.attention=no", "--swap", "ssa"], "(model.attention=no) has no normalizer to swap"),
     (setting("model.attention=no", "train.switch_to=ssa", "train.switch_step=30"), "has no normalizer to swap for ssa"),
@@ -118,6 +113,7 @@ REFUSED = [
     (["needle"], "name the models: --task and --attn, or --run"),
     (["needle", "--run", "nowhere/seed-0"], "nowhere/seed-0"),
     (["attention", *EVERY], "Missing option '--prompt'"),
+    (["attention", "--run", "wrong"], "No run is called 'wrong'"),  # and no option is missed
     (["attention", *EVERY, "--prompt", "1,two"], "got 'two'"),
     (["boundary", *LINEAR, "--slopes", "0"], "a slope must not be 0"),
     (["deviant", *LINEAR, "--position", "11"], "an index from 0 to "),
@@ -157,6 +153,14 @@ REFUSED = [
     (["claims", "--results", "nosuch"], "there is no folder 'nosuch'"),
     (["list", "experiments", "--experiments", "nosuch"], "there is no folder 'nosuch'"),
     (["heads", "--run", "a\0b"], "is no text of one line"),
+    (["list", "experiments", "no-such"], "No experiment is called 'no-such'."),
+    (["list", "normalizers", "ssa"], "'ssa' can be a name of experiments alone"),
+    (["export", "."], ". holds no table: neither table.md nor a CSV file."),
+    (["check-part", "nosuch"], "no module called 'nosuch'"),
+    (["check-part", "./nosuch.py"], "no such file"),
+    (["check-part", "ssa:n=x"], "n must be a finite number, got 'x'"),
+    (["check-part", "ssa:m=2"], "takes no option 'm'"),
+    (["check-part", "entmax:alpha=0.5"], "alpha must be > 1"),
     (["experiment", "x" * 5000], "File name too long"),
     (["experiment", "a" * 30_000], "has 30,000 characters, more than the 20,000"),
 ]
@@ -172,13 +176,10 @@ def test_what_cannot_be_is_one_line(run, tmp_path, words, said):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_what_is_large_can_be_asked_for_all_the_same(run, monkeypatch):
+def test_what_is_large_can_be_asked_for_all_the_same(run, timed):
     words = [*SWEEP, "--set", "train.batch=100000", "--dry-run"]
-    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
     assert "--allow-large" in run.refused(*words)[1]
-    out, _ = run.ok(*words, "--allow-large")
-    assert out.count("to do") == 1
+    assert run.ok(*words, "--allow-large")[0].count("to do") == 1
 
 
 def test_a_run_that_is_there_is_not_too_large_to_be_read(run, monkeypatch):
@@ -187,32 +188,22 @@ def test_a_run_that_is_there_is_not_too_large_to_be_read(run, monkeypatch):
     assert "would need" not in run.ok(*SWEEP, "--set", "train.batch=1000000", "--dry-run")[1]
 
 
-def test_a_folder_that_vanishes_is_one_line(run, monkeypatch):
-    def gone(self):
-        raise FileNotFoundError(2, os.strerror(2), "results/runs")
-
-    monkeypatch.setattr(Run, "begin", gone)
-    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
+def test_a_folder_that_vanishes_is_one_line(run, timed, monkeypatch):
+    gone = FileNotFoundError(2, os.strerror(2), "results/runs")
+    monkeypatch.setattr(Run, "begin", Mock(side_effect=gone))
     _, err = run.failed(*SWEEP)
     assert err.splitlines()[-1] == "icl-lab: results/runs: No such file or directory."
 
 
 @pytest.mark.slow
-def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, run):
+def test_a_picture_that_cannot_be_written_is_one_line(run, timed, monkeypatch):
     def full(path, data):
         if path.suffix == ".png":
             raise OSError(28, os.strerror(28))
         publish(path, data)
 
     monkeypatch.setattr("icl_lab.base.files.publish", full)
-    monkeypatch.setattr("icl_lab.execute.complete.finish", lambda run, lab, tested, models: draw(run))
-
-    def draw(run):
-        monkeypatch.setattr(Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
-        draw_history(run)
-
-    monkeypatch.setattr(estimate, "training_seconds", lambda *_: (1.0, 1))
-    monkeypatch.setattr(estimate, "test_seconds", lambda *_: 1.0)
+    monkeypatch.setattr("icl_lab.execute.complete.finish", lambda run, *given: draw_history(run))
+    monkeypatch.setattr(Run, "history", lambda self: [{"step": 50, "loss": 1.0, "length": 5, "rate": 0.1}])
     _, err = run.failed(*SWEEP)
     assert err.splitlines()[-1].endswith("learning-curve.png cannot be written: No space left on device.")

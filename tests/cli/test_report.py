@@ -103,10 +103,6 @@ def test_one_broken_study_does_not_stop_the_others(run, made, tmp_path):
     assert (broken / "report.html").read_text() == "left alone"
 
 
-def test_results_without_pages_are_said_to_have_none(run, tmp_path):
-    assert "holds no comparison" in run.refused("report")[1]
-
-
 def test_a_league_is_no_comparison_though_it_has_a_baseline(run, tmp_path):
     folder = tmp_path / "results" / "league-nano"
     member = study_folder.Member("linear, softmax", "linear", "softmax", "nano", "00000000", 0)

@@ -42,10 +42,9 @@ def test_threads_sleep_while_they_wait_on_a_busy_machine(policy, line, said):
     assert policy(line) == said
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [(name, "active" if name == "OMP_WAIT_POLICY" else None) for name in THREADS]
-)
-def test_a_users_own_variable_decides(policy, name, said):
+@pytest.mark.parametrize("name", THREADS)
+def test_a_users_own_variable_decides(policy, name):
+    said = "active" if name == "OMP_WAIT_POLICY" else None
     assert policy("5.82 4.74 4.33 5/101 7001\n", **{name: "active"}) == said
 
 

@@ -9,12 +9,9 @@ from icl_lab.base.errors import LabError
 from icl_lab.runs import trial
 from icl_lab.runs.spec import resolve
 from tests.cases import representatives
+from tests.cli.test_outside_parts import ROOT, SQUARE
 
-DOCS = Path(__file__).parents[2] / "docs"
-SINE, SQUARE = (
-    (DOCS / page).read_text().split("```python\n")[1].partition("```")[0]
-    for page in ("add-a-task.md", "add-a-normalizer.md")
-)
+SINE = (ROOT / "tests" / "examples" / "sine.py").read_text()  # as the page has it
 TASK_FAULTS = {
     'headline = "mse"': ('headline = "mses"', "no view is called mses; there: mse."),
     "errors.mean(1)}": ("errors.mean()}", "mse is () for 3 prompts, not (b) or (b g)."),

@@ -56,15 +56,6 @@ def test_sources_name_the_presets():
     assert catalogue.names("presets") == list(PRESETS)
 
 
-@pytest.mark.usefixtures("own_parts")
-def test_parts_from_outside_are_listed_too(run, tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from icl_lab import normalizers\nfrom icl_lab.normalizers.softmax import Softmax\n"
-        '@normalizers.registry.add("mine")\nclass Mine(Softmax):\n    """My own.\n\n    Paper: none\n    """\n'
-    )
-    assert ", mine, " in run.ok("--import", str(tmp_path / "mine.py"), "list")[0]
-
-
 def test_experiments_are_listed_by_a_line_each(run):
     files = ROOT / "experiments"
     code, out, err = run("list", "experiments", "--experiments", str(files))
@@ -79,17 +70,6 @@ def test_one_experiment_is_listed_with_its_cost(run):
     assert out.splitlines()[0] == "ssa-table1"
     assert "    lite   0 of " in out
     assert "operations a seed of all" in out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["list", "experiments", "no-such"], "No experiment is called 'no-such'."),
-        (["list", "normalizers", "ssa"], "'ssa' can be a name of experiments alone"),
-    ],
-)
-def test_what_cannot_be_listed_is_refused(run, words, said):
-    assert said in run.refused(*words)[1]
 
 
 @pytest.mark.parametrize("text", ['title = "', "title = 3\n", 'paper = "x"\n'])

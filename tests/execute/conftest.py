@@ -1,10 +1,11 @@
-"""What tests of grids and of learning rates share: four steps, two cells, no progress; and a terminal."""
+"""What tests of this folder share: four steps, two cells, no progress; a terminal, and a reporter that keeps notes."""
 
 import io
 
 import pytest
 
 import icl_lab as icl
+from icl_lab.execute.reporter import Silent
 
 SMALL = {"train.steps": 4, "test.prompts": 64, "test.axes.length": [5], "test.axes.sigma_x": [1]}
 SMALL |= {"test.axes.sigma_f": [1, 4]}
@@ -14,6 +15,23 @@ SET = ["train.steps=4", "test.prompts=64", "test.axes.length=5", "test.axes.sigm
 @pytest.fixture
 def where(tmp_path):
     return icl.Where(results=tmp_path, progress=False, evidence=False, jobs=1)
+
+
+class Notes(Silent):
+    """Keeps the lines that are said, those of a dry run, and which runs were finished, and whether before."""
+
+    def __init__(self):
+        super().__init__()
+        self.said, self.lines, self.runs = [], [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def out(self, text):
+        self.lines.append(text)
+
+    def finished(self, run, already):
+        self.runs.append((run.seed, already))
 
 
 class Screen(io.StringIO):

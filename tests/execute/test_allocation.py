@@ -10,7 +10,6 @@ from icl_lab.execute.announce import Clock
 from icl_lab.execute.complete import allocated, complete
 from icl_lab.normalizers.softmax import Softmax
 from icl_lab.runs import estimate
-from icl_lab.runs.session import Lab
 from icl_lab.runs.spec import resolve
 from icl_lab.runs.store import Store
 
@@ -61,33 +60,28 @@ def test_memory_seconds_and_other_devices_bound_it(machine, tmp_path):
     ("cores", "asked", "count", "threads"),
     [(16, {}, 1, 8), (4, {}, 1, 4), (16, {"threads": 16}, 1, 16), (16, {}, 4, 4), (16, {"jobs": 2}, 4, 8)],
 )
-def test_one_run_has_eight_threads_at_most(machine, tmp_path, cores, asked, count, threads):
+def test_one_run_has_eight_threads_at_most(machine, tmp_path, lab, cores, asked, count, threads):
     machine(cores)
-    lab = Lab(Store(tmp_path), CPU, print)
     assert allocated(icl.Where(**asked), runs(tmp_path, count), lab, Clock(CPU))[1].threads == threads
 
 
-@pytest.mark.parametrize(
-    ("asked", "wanted"),
-    [({}, 8), ({"jobs": 3}, 3), ({"jobs": 1}, 1), ({"engine": "ray"}, None)],
-)
-def test_what_is_asked_for_is_done(machine, tmp_path, asked, wanted):
+@pytest.mark.parametrize(("asked", "wanted"), [({}, 8), ({"jobs": 3}, 3), ({"jobs": 1}, 1), ({"engine": "ray"}, None)])
+def test_what_is_asked_for_is_done(machine, tmp_path, lab, asked, wanted):
     machine()
-    lab, where = Lab(Store(tmp_path), CPU, print), icl.Where(results=tmp_path, **asked)
+    where = icl.Where(results=tmp_path, **asked)
     found, _ = allocated(where, runs(tmp_path, 20), lab, Clock(CPU))
     assert found.jobs == wanted
     assert found.reporter is where.reporter
 
 
-def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, own_parts):
+def test_parts_of_this_program_alone_stay_in_it(machine, tmp_path, lab, own_parts):
     machine()
-    lab, where = Lab(Store(tmp_path), CPU, print), icl.Where(results=tmp_path)
 
     @normalizers.registry.add("mine-alone")
     class Mine(Softmax):
         """Softmax, defined here."""
 
-    assert allocated(where, runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU))[0].jobs is None
+    assert allocated(icl.Where(), runs(tmp_path, 20, "mine-alone"), lab, Clock(CPU))[0].jobs is None
 
 
 @pytest.mark.exhaustive

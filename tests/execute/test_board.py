@@ -44,14 +44,6 @@ def test_a_log_gets_a_line_a_minute(clock, capsys):
     )
 
 
-def test_a_test_is_told_by_its_shifts(clock, capsys):
-    job = Job("one", 100, None, "at work", 99, 1, status=Status("test", 7, 11))
-    with Board() as told:
-        clock.time = 100
-        told([job])
-    assert capsys.readouterr().err == "0 of 1 runs over; at work: one, test 7 of 11\n"
-
-
 def test_the_time_left_of_tests_is_that_of_their_shifts(clock):
     job, told = Job("one", 100, None, "starting", test=1.0), Board()
     assert told._left([job]) is None
@@ -111,20 +103,24 @@ def test_what_waits_with_a_checkpoint_is_no_pace_and_not_left(clock):
     assert told._left(jobs) == pytest.approx((80 + 40) * 10 / 20)
 
 
-def test_a_line_names_few_of_many(clock, capsys):
-    many = [Job(f"run {number}", 10, None, "at work", 5, 1, "ray") for number in range(200)]
-    with Board() as told:
-        clock.time = 100
-        told(many)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("run 3 at ray, 50 %; 196 more")
+ONE, TWO = Job("one", 10, None, "at work", 5, 1), Job("two", 10, None, "starting", 0, 1)
+MANY = [Job(f"run {number}", 10, None, "at work", 5, 1, "ray") for number in range(200)]
+FOUR = "; ".join(f"run {number} at ray, 50 %" for number in range(4))
 
 
-def test_on_this_machine_no_place_is_named(clock, capsys):
+@pytest.mark.parametrize(
+    ("jobs", "line"),
+    [
+        ([Job("a", 9, None, "at work", 8, 1, status=Status("test", 7, 11))], "1 runs over; at work: a, test 7 of 11"),
+        ([ONE, TWO], "2 runs over; at work: one, 50 %; two starting, 0 %"),  # on this machine no place is named
+        (MANY, f"200 runs over; at work: {FOUR}; 196 more"),
+    ],
+)
+def test_a_line_names_the_first_runs_at_work(clock, capsys, jobs, line):
     with Board() as told:
         clock.time = 100
-        told([Job("one", 10, None, "at work", 5, 1), Job("two", 10, None, "starting", 0, 1)])
-    assert capsys.readouterr().err == "0 of 2 runs over; at work: one, 50 %; two starting, 0 %\n"
+        told(jobs)
+    assert capsys.readouterr().err == f"0 of {line}\n"
 
 
 def test_a_terminal_shows_a_row_for_each_run_at_work(monkeypatch):

@@ -19,8 +19,8 @@ from tests.execute.conftest import SET, SMALL
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
 
-def plan(grid, **more):
-    return RunPlan("linear", ["softmax"], "smoke", SET, grid=grid, **more)
+def plan(grid, attns=("softmax",), settings=(), **more):
+    return RunPlan("linear", attns, "smoke", [*SET, *settings], grid=grid, **more)
 
 
 def test_every_combination_is_a_run_of_its_settings(where):
@@ -123,12 +123,15 @@ def test_a_model_in_two_tests_has_no_best(where, grid, sigmas, marked, empty):
         ({"train.rat": ["1", "2"]}, {}, "train.rat"),
         ({"train.rate": ["0.1", "zwei"]}, {}, "zwei"),
         ({"train.warmup": [*map(str, range(200))], "train.batch": [*map(str, range(8, 60))]}, {}, "10,400 runs"),
-        ({"train.rate": ["0.1", "0.2"]}, {"baseline": "softmax"}, "needs it and another normalizer"),
+        ({"attn.n": ["1.5", "2"]}, {}, "none of softmax takes an option 'n'"),
+        ({"attn.n": ["1.5", "2"]}, {"attns": ["ssa", "ssa:n=3"]}, "two of ssa, ssa:n=3 are one normalizer"),
+        ({}, {"attns": ["ssa"], "settings": ["attn.n=2"]}, "say --attn ssa:n=VALUE, or --grid attn.n=VALUE,VALUE"),
+        ({"train.rate": ["1", "2"]}, {"attns": ["ssa:n=1"]}, r"Its option learn \(yes or no or n, b\) says what is"),
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_in_one_line(where, tmp_path, grid, more, why):
     with pytest.raises(LabError, match=why) as error, where.session() as lab:
-        grids.measure(plan(grid), lab, where, **more)
+        grids.measure(plan(grid, **more), lab, where)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 
@@ -147,18 +150,9 @@ def test_an_option_of_a_normalizer_is_a_field_of_a_grid(where, tmp_path):
     assert len(list((tmp_path / "runs").glob("linear/*/*/seed-0"))) == 4
 
 
-@pytest.mark.parametrize(
-    ("attns", "settings", "grid", "why"),
-    [
-        (["softmax"], [], {"attn.n": ["1.5", "2"]}, "none of softmax takes an option 'n'"),
-        (["ssa", "ssa:n=3"], [], {"attn.n": ["1.5", "2"]}, "two of ssa, ssa:n=3 are one normalizer"),
-        (["ssa"], ["attn.n=2"], {}, "say --attn ssa:n=VALUE, or --grid attn.n=VALUE,VALUE"),
-        (["ssa:n=1"], [], {"train.rate": ["0.1", "0.2"]}, r"Its option learn \(yes or no or n, b\) says what is"),
-    ],
-)
-def test_an_option_that_cannot_be_given_is_refused(where, attns, settings, grid, why):
-    with pytest.raises(LabError, match=why), where.session() as lab:
-        grids.measure(RunPlan("linear", attns, "smoke", [*SET, *settings], grid=grid), lab, where)
+def test_a_baseline_without_another_normalizer_is_refused(where):
+    with pytest.raises(LabError, match="needs it and another normalizer"), where.session() as lab:
+        grids.measure(plan({"train.rate": ["0.1", "0.2"]}), lab, where, baseline="softmax")
 
 
 def test_lists_in_settings_are_for_grids():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ from icl_lab.execute.progress import Job
 from icl_lab.execute.where import Where
 from icl_lab.runs.status import Status
 from icl_lab.runs.store import Store
+from tests.api.conftest import contents as contents_of
 
 ROOT = Path(__file__).parents[2]
-TIMED = ("env.json", "manifest.json")  # the one holds times, the other its checksum
+contents = partial(contents_of, but=("env.json", "manifest.json"))  # the one holds times, the other its checksum
 
 
 @pytest.fixture(autouse=True)
@@ -236,10 +238,9 @@ def test_several_gpus_are_taken_in_turn(monkeypatch):
 
 # The command line.
 
-SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "2"]
-SMALL += ["--set", "model.width=16", "--set", "model.heads=2"]
-SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
-SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "softmax", "--jobs", "2", *SMALL]
+FEW = "train.batch=8 test.prompts=64 model.width=16 model.heads=2 test.axes.sigma_x=1 test.axes.sigma_f=1,2"
+SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "softmax", "--jobs", "2", "--set", FEW]
+SWEEP += ["--no-evidence", "--threads", "2"]
 LONG = ["--set", "train.steps=200000", "--seeds", "2", "--allow-large"]
 # Workers keep checkpoints often and train slowly, so that there is a middle to be met.
 OFTEN = """
@@ -278,15 +279,6 @@ def workers_of(driver):
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
             if int(parent) == driver.pid and state != "Z":
                 found.append(int(path.parent.name))
-    return found
-
-
-def contents(root):
-    """The files of all runs in a results folder, but for those that hold times."""
-    found = {}
-    for run in Store(root).runs():
-        paths = [path for path in run.folder.rglob("*") if path.is_file() and path.name not in (*TIMED, ".lock")]
-        found |= {f"{run.key}/{path.relative_to(run.folder)}": path.read_bytes() for path in paths}
     return found
 
 
@@ -367,17 +359,12 @@ def test_a_closed_terminal_keeps_checkpoints(tmp_path, jobs):
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == jobs
 
 
+@pytest.mark.usefixtures("run")  # which takes handlers of signals back
 def test_what_nohup_ignores_stays_ignored():
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in kinds}
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        catch_signals()
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        asked = catch_signals()
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert asked()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    catch_signals()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    asked = catch_signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert asked()

@@ -1,4 +1,4 @@
-"""The progress bar: drawn again only for something new, and a line a minute where there is no terminal."""
+"""Bars of progress: drawn again only for something new, and a line a minute where there is no terminal."""
 
 import io
 import sys
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from icl_lab.execute import progress
-from icl_lab.execute.progress import Bar, say
+from icl_lab.execute.progress import Bar, counted, say
 from tests.execute.conftest import Screen
 
 
@@ -51,17 +51,13 @@ def test_fast_steps_are_not_drawn_each(screen, monkeypatch):
     assert screen.drawn <= 3
 
 
-def test_a_bar_stands_there_at_step_0(screen):
-    Bar()("train", 0, 300, "")
-    assert "train" in screen.getvalue()
-    assert "0/300" in screen.getvalue()
-
-
 def test_words_do_not_stand_in_the_line_of_the_bar(screen):
     bar = Bar()
     bar("train", 0, 300, "")
     say("goes on from step 20.")
     drawn, _, after = screen.getvalue().partition("goes on from step 20.\n")
+    assert "train" in drawn
+    assert "0/300" in drawn  # it stands there at step 0
     assert drawn.endswith("\r")
     assert "0/300" in after
     bar("train", 300, 300, "")
@@ -78,3 +74,18 @@ def test_without_a_terminal_a_line_a_minute(monkeypatch):
     assert log.getvalue().splitlines() == [
         f"train: {600 * minute:,} of 6,000, loss {60 * minute}" for minute in range(1, 6)
     ]
+
+
+def test_every_item_is_told_before_it_is_done_and_the_end_after():
+    told = []
+    seen = [(item, told[-1][1]) for item in counted("abc", "reading", lambda *said: told.append(said))]
+    assert seen == [("a", 0), ("b", 1), ("c", 2)]
+    assert told[-1] == ("reading", 3, 3, "")
+
+
+@pytest.mark.parametrize(("said", "line"), [(60.0, ""), (0.0, "reading: 1 of 2")])
+def test_a_line_is_said_where_reading_takes_long(capsys, monkeypatch, said, line):
+    monkeypatch.setattr(progress, "SAID", said)
+    assert list(counted([1, 2], "reading")) == [1, 2]
+    out, err = capsys.readouterr()
+    assert (out, line in err, bool(err)) == ("", True, bool(line))

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,12 +23,12 @@ from icl_lab.runs import manifest
 from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 from icl_lab.runs.verify import everything
-from tests.execute.test_parallel import contents, until
+from tests.cli.test_outside_parts import SQUARE
+from tests.execute.test_parallel import contents, ended, until
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["--set", "train.batch=8", "--set", "test.prompts=64", "--no-evidence", "--threads", "1"]
-SMALL += ["--set", "test.axes.sigma_x=1", "--set", "test.axes.sigma_f=1,2"]
-SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", *SMALL]
+SMALL = ["--set", "train.batch=8 test.prompts=64 test.axes.sigma_x=1 test.axes.sigma_f=1,2", "--no-evidence"]
+SWEEP = ["sweep", "--task", "linear", "--preset", "smoke", "--attn", "ssa", *SMALL, "--threads", "1"]
 
 
 class Told:
@@ -45,6 +46,12 @@ class Told:
         return len(self.said) >= self.words
 
 
+def item_of(run):
+    where = Where(results="nowhere", device="cpu", threads=1, evidence=False, progress=False)
+    which = {"spec": run.spec, "seed": run.seed, "swap": run.swap}
+    return WorkItem(**which, finish=undrawn, where=where, command="typed", imports=outside.imported())
+
+
 @pytest.fixture
 def far(monkeypatch):
     """Do the task of an order as a node would, without Ray; return its ending and files."""
@@ -56,29 +63,17 @@ def far(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", Ray)
     monkeypatch.setattr(ray_engine, "OFTEN", 0.0)
 
-    def do(run, tested=True, version=None, words=10**9):
-        where = Where(results="nowhere", device="cpu", threads=1, evidence=False, progress=False)
-        item = WorkItem(
-            spec=run.spec,
-            seed=run.seed,
-            swap=run.swap,
-            tested=tested,
-            finish=undrawn,
-            where=where,
-            command="typed",
-            imports=outside.imported(),
-        )
+    def do(run, version=None, words=10**9):
         given = ray_engine._present(run), ray_engine._parts(), version or ray_engine._version()
-        return ray_engine.execute(item, *given, 1, Told(words))
+        return ray_engine.execute(item_of(run), *given, 1, Told(words))
 
     return do
 
 
-def keep(run, answer, tested=True):
+def keep(run, answer):
     """Write what came back, as the task of a cluster does; returns how it ended."""
     task = object.__new__(ray_engine.RayTask)
-    task._run = run
-    task._item = WorkItem(spec=run.spec, seed=run.seed, swap=run.swap, tested=tested, finish=undrawn, where=Where())
+    task._run, task._item = run, item_of(run)
     task._keep(*answer)
     return task._end
 
@@ -145,10 +140,9 @@ def test_files_travel_so_that_the_manifest_comes_last(tmp_path):
 @pytest.mark.usefixtures("own_parts")
 @pytest.mark.parametrize("name", ["mine.py", "mine"])
 def test_parts_from_outside_are_sent_along(tmp_path, name):
-    page = (ROOT / "docs" / "add-a-normalizer.md").read_text()
     place = tmp_path / name if name.endswith(".py") else tmp_path / name / "__init__.py"
     place.parent.mkdir(exist_ok=True)
-    place.write_text(page.split("```python\n")[1].partition("```")[0])
+    place.write_text(SQUARE)
     outside.load(str(tmp_path / name))
     parts = ray_engine._parts()
     assert list(parts) == [f"0/{place.relative_to(tmp_path)}"]
@@ -169,10 +163,7 @@ def test_a_node_of_another_version_is_refused(far, tiny, tmp_path):
 
 
 def test_a_run_that_fails_on_a_node_says_why(far, tiny, tmp_path, monkeypatch):
-    def broken(*given):
-        raise ValueError("sigma is a cat")
-
-    monkeypatch.setattr("icl_lab.pipeline.sweep", broken)
+    monkeypatch.setattr("icl_lab.pipeline.sweep", Mock(side_effect=ValueError("sigma is a cat")))
     ending, _, _ = far(Store(tmp_path).run(tiny(), 0))
     assert ending == Ending("failed", "ValueError: sigma is a cat")
 
@@ -243,13 +234,8 @@ def env(tmp_path):
     (tmp_path / "token").write_text("0" * 64)
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+    ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"), "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**os.environ, **ours, "PYTHONPATH": str(ROOT)}
 
 
 def sweep(env, results, *words):
@@ -258,9 +244,8 @@ def sweep(env, results, *words):
 
 
 def finished(process, code=0):
-    with process:
-        _, err = process.communicate(timeout=280)
-    assert process.returncode == code, err
+    left, err = ended(process)
+    assert left == code, err
     return err
 
 

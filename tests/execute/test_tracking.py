@@ -13,18 +13,16 @@ from icl_lab.execute.complete import finish
 from icl_lab.execute.tracking import FOLDER, KINDS, Tracking
 from icl_lab.execute.where import Where
 from icl_lab.training import loop
+from tests.execute.test_parallel import contents
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_pictures")]
 
-SHORT = [
-    *("train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"),
-    "test.axes.length=5,12",
-]
+SHORT = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
+SHORT += ["test.axes.length=5,12"]
 DIVERGES = ["model.norm=no", "model.layers=8", "train.rate=1", "train.warmup=0", "train.clip=0"]  # in step 2 or 3
 ROWS = [5, 10, 15, 20]
 GROUPED = ("train/loss", "train/rate", "train/length", "model/bound", "attention/entropy/0", "learned/b/0.1")
 ROOT = Path(__file__).parents[2]
-TIMED = ("env.json", "manifest.json")
 
 
 @pytest.fixture(autouse=True)
@@ -198,8 +196,7 @@ def test_results_are_the_same_bytes(tmp_path):
         folders.append(run.folder)
         assert "track" not in run.command
         assert "track" not in run.env["command"]
-    files = [{p.name: p.read_bytes() for p in folder.iterdir() if p.name not in TIMED} for folder in folders]
-    assert files[0] == files[1]
+    assert contents(folders[0]) == contents(folders[1])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from icl_lab.execute.arguments import checked, described, fits
 from icl_lab.execute.plan import RunPlan, stored
 from icl_lab.execute.reporter import Reporter, Silent
 from icl_lab.runs.spec import resolve
+from tests.execute.conftest import Notes
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
@@ -25,17 +26,6 @@ def test_progress_is_a_reporter_or_none_or_the_callers():
 
 @pytest.mark.slow
 def test_the_reporter_is_told_of_runs_and_dry_runs(tmp_path):
-    class Notes(Silent):
-        def __init__(self):
-            super().__init__()
-            self.runs, self.lines = [], []
-
-        def finished(self, run, already):
-            self.runs.append((run.seed, already))
-
-        def out(self, text):
-            self.lines.append(text)
-
     small = ["train.steps=5", "train.batch=8", "model.width=16", "test.prompts=64", "test.axes.length=5"]
     notes = Notes()
     for options in ({"dry_run": True}, {}, {}):
@@ -124,14 +114,10 @@ def test_options_by_keyword_are_checked_too():
 
 
 def test_bars_are_drawn_in_a_kernel_of_jupyter(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert progress.drawn() is False
     kernel = SimpleNamespace(config={"IPKernelApp": {}})
-    shells = [
-        (None, False),
-        (SimpleNamespace(get_ipython=lambda: None), False),
-        (SimpleNamespace(get_ipython=lambda: SimpleNamespace(config={})), False),
-        (SimpleNamespace(get_ipython=lambda: kernel), True),
-    ]
-    for shell, drawn in shells:
-        monkeypatch.setitem(sys.modules, "IPython", shell)
-        monkeypatch.setitem(sys.modules, "ipykernel", sys)
-        assert progress.drawn() is drawn
+    for shell in (None, SimpleNamespace(config={}), kernel):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        assert progress.drawn() is (shell is kernel)

@@ -17,16 +17,10 @@ from tests.one_pixel import one_pixel_pictures
 from tests.prompted.conftest import answered, completion
 from tests.torture.process import Answer, Hook, ask, at_write, command
 
-SMALL = {
-    "train.steps": "12",
-    "train.batch": "4",
-    "model.width": "8",
-    "model.layers": "1",
-    "model.heads": "2",
-    "test.prompts": "16",
-}
-SET = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-CELLS = [*("--set", "test.axes.length=5,12"), *("--set", "test.axes.sigma_f=1,4"), *("--set", "test.axes.sigma_x=1")]
+SMALL = {"train.steps": "12", "train.batch": "4", "model.width": "8", "model.layers": "1", "model.heads": "2"}
+SMALL["test.prompts"] = "16"
+AXES = {"test.axes.length": "5,12", "test.axes.sigma_f": "1,4", "test.axes.sigma_x": "1"}
+SET, CELLS = ([word for each in of.items() for word in ("--set", "=".join(each))] for of in (SMALL, AXES))
 LINEAR = ["--task", "linear", "--preset", "smoke", *SET, *CELLS]
 NEEDLE = ["--preset", "smoke", *SET, "--set", "test.axes.length=32,48", "--set", "test.axes.depth=50"]
 EVERY = ["--preset", "smoke", *SET, "--set", "test.axes.length=5,12"]
@@ -124,8 +118,7 @@ class Ground:
         self.root, self.bare = root, root / "bare" / "here"
         bare = self.bare
         (bare / "experiments").mkdir(parents=True)
-        small = {**SMALL, "test.axes.length": "5,12", "test.axes.sigma_f": "1,4", "test.axes.sigma_x": "1"}
-        settings = ", ".join(f'"{name}={value}"' for name, value in small.items())
+        settings = ", ".join(f'"{name}={value}"' for name, value in (SMALL | AXES).items())
         for name, text in (("tiny", TINY), ("table", TABLE)):
             (bare / "experiments" / f"{name}.toml").write_text(text.replace("SETTINGS", settings))
         (bare / "book.txt").write_text("The quick brown fox jumps over the lazy dog 1234567890 times.\n" * 200)

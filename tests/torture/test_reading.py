@@ -13,7 +13,7 @@ import pytest
 
 from icl_lab.runs import manifest, study_folder
 from tests.torture.faults import DAMAGES, IN_PLACE, damage, share
-from tests.torture.ground import CELLS, READERS, SMALL, Ground, _quick, apart, tree
+from tests.torture.ground import AXES, READERS, SMALL, Ground, _quick, apart, tree
 from tests.torture.process import Answer, Hook, ask
 
 COUNT = 2  # damages for each reader
@@ -44,9 +44,8 @@ def python(code: str) -> Hook:
         import icl_lab as icl
 
         where = icl.Where(results="results", progress=False)
-        settings = {**SMALL, **dict(word.split("=", 1) for word in CELLS if "=" in word)}
         try:
-            exec(code, {"icl": icl, "where": where, "settings": settings})
+            exec(code, {"icl": icl, "where": where, "settings": SMALL | AXES})
         except icl.LabError as error:
             raise SystemExit(f"icl-lab: {error}") from error
 
@@ -79,14 +78,12 @@ class Clean:
         before = {name: data.decode(errors="ignore") for name, data in self.files.items()}
         pages = {name: now[name].decode(errors="ignore") for name in changed if name in now}
         added = [(text, before.get(name, "")) for name, text in pages.items()]  # a page may be where it is named
-        if any(
-            word in text and word not in old for text, old in [(answer.out + answer.err, ""), *added] for word in MISSED
-        ):
+        said = [(answer.out + answer.err, ""), *added]
+        if any(word in text and word not in old for text, old in said for word in MISSED):
             return "named"
         texts = [self.answer.out, *before.values()]
         known = {number for text in texts for number in NUMBER.findall(text)}
-        said = answer.out + "".join(pages.values())
-        return "silent" if set(NUMBER.findall(said)) - known else "same"
+        return "silent" if set(NUMBER.findall(answer.out + "".join(pages.values()))) - known else "same"
 
 
 @cache

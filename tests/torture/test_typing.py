@@ -10,7 +10,7 @@ import icl_lab as icl
 from icl_lab.execute.where import Where
 from tests.cli.test_every_option import COMMANDS, NUMBERS, PARTS, TEXTS
 from tests.torture.faults import ROUNDS
-from tests.torture.ground import FROM_NOTHING, READERS, _quick
+from tests.torture.ground import AXES, FROM_NOTHING, READERS, SMALL, _quick
 from tests.torture.process import TRACEBACK, Hook, ask
 
 COUNT = 30  # lines or calls of a test
@@ -53,8 +53,7 @@ WRONG += [{"train.steps": "many"}, {"train.steps": -1}, ["train.steps"], "train.
 WRONG += [range(3), complex(1, 2)]
 FUNCTIONS = [name for name in dir(icl) if inspect.isfunction(getattr(icl, name)) and name[0] != "_"]
 FUNCTIONS.remove("import_module")  # Python's own
-SETTINGS = {"train.steps": 12, "train.batch": 4, "model.width": 8, "model.layers": 1, "model.heads": 2}
-SETTINGS |= {"test.prompts": 16, "test.axes.length": [5, 12], "test.axes.sigma_f": [1, 4], "test.axes.sigma_x": 1}
+SETTINGS = SMALL | AXES
 QUIET = {"results": "results", "progress": False}
 SUBJECTS = {
     "run": lambda: icl.sweep("linear", "ssa", "smoke", SETTINGS, where=icl.Where(**QUIET)),

@@ -35,11 +35,8 @@ def undisturbed(ground: Ground, name: str) -> Undisturbed:
 def differing(place: Path, files: dict[str, bytes]) -> str:
     """What is lost, changed or left in a folder, or nothing."""
     now = tree(place)
-    kinds = {
-        "lost": files.keys() - now,
-        "left": now.keys() - files,
-        "changed": apart(now, files) & now.keys() & files.keys(),
-    }
+    changed = apart(now, files) & now.keys() & files.keys()
+    kinds = {"lost": files.keys() - now, "left": now.keys() - files, "changed": changed}
     return "; ".join(f"{kind}: {sorted(names)}" for kind, names in kinds.items() if names)
 
 
@@ -62,15 +59,8 @@ def disturbed(ground: Ground, name: str, faults: Sequence[tuple], whole: Undistu
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SLOW])
 def test_a_disturbed_command_done_again_gives_the_same(ground, name):
-    assert (
-        disturbed(
-            ground,
-            name,
-            share([each for each in FAULTS if each != "nothing"], name, TOGETHER),
-            undisturbed(ground, name),
-        )
-        == []
-    )
+    faults = share([each for each in FAULTS if each != "nothing"], name, TOGETHER)
+    assert disturbed(ground, name, faults, undisturbed(ground, name)) == []
 
 
 def forgets(resume, *given):
