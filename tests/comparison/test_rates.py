@@ -255,12 +255,16 @@ def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks():
 
 
 def test_the_command_of_a_curve_with_a_hole_fills_it(monkeypatch):
-    """Of 8, 16 and 32 times the rates, 16 was not run: the factors of the command have it."""
-    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(100, 101) for f in (8.0, 32.0)})
+    """Of 8, 16 and 32 times the rates, 16 was not run, and 8 with one seed: the factors of the command have it."""
+    found = {8.0: at_seeds(100), 32.0: at_seeds(100, 101)}
+    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: found)
     monkeypatch.setattr(rates, "curve", lambda *_: SimpleNamespace(lowest=8.0))
-    with pytest.raises(BadValue, match=r"lacks x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"):
+    assert rates.stored(SPEC, None) is None
+    with pytest.raises(
+        BadValue, match=r"x8 \(seed 101\), x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"
+    ):
         rates.own([SPEC], SimpleNamespace(root="results"))
-    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(*range(100, 103)) for f in (8.0, 32.0)})
+    found |= dict.fromkeys((8.0, 32.0), at_seeds(*range(100, 103)))
     with pytest.raises(BadValue, match=r"--seeds 3 .*--factors 0.25,0.5,1,2,4,8,16,32$"):
         rates.own([SPEC], SimpleNamespace(root="results"))
 
