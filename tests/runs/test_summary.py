@@ -37,10 +37,8 @@ def test_a_quarter_of_a_trivial_error_is_not_learned(ours, learned):
 
 def test_what_was_not_learned_names_both_errors():
     """Of several seeds the median, as the share of the way is one: the mean of these is 1.24."""
-    ending = (
-        "1.9 in training conditions, 95% of the way from the best reference (least-squares, 0) to the best that reads "
-    )
-    ending += "no example (zero, 2); learned is below 25%"
+    ending = "1.9 in training conditions, 95% of the way from the best reference (least-squares, 0) to the best that "
+    ending += "reads no example (zero, 2); learned is below 25%"
     reason = summary.unlearned([grid(0, 1.9), grid(1, 2.0), grid(2, 0.01)], TASK, SPEC)
     assert reason == f"not learned: median error of 3 seeds {ending}"
     assert summary.unlearned([grid(0, 1.9)], TASK, SPEC) == f"not learned: error {ending}"
