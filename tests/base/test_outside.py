@@ -236,9 +236,7 @@ def test_a_broken_entry_point_breaks_nothing_else(tmp_path, monkeypatch):
     assert first.startswith("The distribution my-rules 1.2 (entry point a-bad = mypackage_broken): ")
     assert "mypackage_broken.py, line 1: ModuleNotFoundError" in first
     assert "AttributeError" in second
-    with pytest.raises(
-        UnknownName, match=r"No normalizer is called 'a-bad'.*The distribution my-rules 1\.2 "
-    ) as caught:
+    with pytest.raises(UnknownName, match=r"No normalizer is called 'a-bad'.* distribution my-rules 1\.2 ") as caught:
         build("a-bad")
     assert "\n" not in str(caught.value)
 

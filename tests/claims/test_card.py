@@ -111,10 +111,8 @@ def finish(tmp_path, files):
         asked = card.instance(made, [attn], "softmax")
         run = store.run(asked.spec(asked.variant(attn) or asked.variants[0], PRESET), seed)
         env = {"seconds": seconds, "steps_timed": 5, "machine": machine, "threads": 1, "commit": "abc"}
-        rows = [
-            {"step": step, "loss": 1.0, "length": 40.0, "rate": 1e-3, "bound": step / seconds} for step in (30.0, 60.0)
-        ]
-        history = encode_history(rows)
+        step = {"loss": 1.0, "length": 40.0, "rate": 1e-3}
+        history = encode_history([{"step": at, **step, "bound": at / seconds} for at in (30.0, 60.0)])
         run.publish_trained({"history.csv": history, "env.json": json.dumps(env).encode(), "model.safetensors": b"w"})
         rows = [
             {"sigma_x": 1.0, "sigma_f": sigma, "length": 40.0, "attn": name, "metric": "mse-code"}
@@ -161,6 +159,8 @@ BETTER = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
         (of(*reversed(BETTER)), "worse"),
         (of([0.970, 0.971, 0.969], [1.0, 1.0, 1.0]), "alike"),  # below, and by less than a quarter
         (of([1.0], [2.0]), "open: +2"),
+        (of([1.0, 1.2, 1.2], [1.1, 1.1, 1.1]), "open: +5"),  # a wide interval has its outlook
+        (of([1.0, 5.0, 0.2], [1.1, 1.1, 1.1]), "open: +64"),
         (finding(more=1), "open: +1"),
         (finding(State.NOT_RUN), "not run"),
         (finding(State.NOT_LEARNED), "not learned"),
@@ -169,11 +169,6 @@ BETTER = [1.0, 1.01, 0.99], [2.0, 2.03, 1.99]
 )
 def test_a_verdict_is_read_from_the_finding(found, word):
     assert card.verdict_words(found) == word
-
-
-def test_a_wide_interval_is_open_with_its_outlook():
-    for left, words in (([1.0, 1.2, 1.2], "+5"), ([1.0, 5.0, 0.2], "+64")):
-        assert card.verdict_words(of(left, [1.1, 1.1, 1.1])) == f"open: {words}"
 
 
 def made_card(answers, slowdown=1.208):
@@ -223,6 +218,8 @@ def test_the_suite_is_apart_from_the_ledger_and_shares_its_runs():
     assert suite.version.startswith("1")
     assert not set(names) & set(experiment.names(FILES))
     assert len(set(suite.questions)) == len(suite.questions)
+    assert card.suite(FILES, ["linear-far"]).questions == ["linear-far"]  # a question, or how several begin
+    assert card.suite(FILES, ["every", "text"]).questions == ["every-10", "every-30", "text", "text-far"]
     for name in ("linear", "every"):
         asked = card.instance(suite.experiments[names.index(name)], ["ssa"], "softmax")
         known = experiment.load(f"causes-{name}", FILES)
@@ -233,11 +230,6 @@ def test_the_suite_is_apart_from_the_ledger_and_shares_its_runs():
             assert claim.margin is not None
             spec = made.spec(made.variants[0], PRESET)
             assert all(set(values) <= set(spec.test.axes[axis]) for axis, values in claim.left.cells.items())
-
-
-def test_only_names_a_question_or_how_several_begin():
-    assert card.suite(FILES, ["linear-far"]).questions == ["linear-far"]
-    assert card.suite(FILES, ["every", "text"]).questions == ["every-10", "every-30", "text", "text-far"]
 
 
 @pytest.mark.usefixtures("three")
@@ -322,10 +314,7 @@ def test_seeds_are_those_of_the_baseline_first(finish, files, run, words, stored
     for seed in stored:
         finish("softmax", seed, 1.0)
     out, err = run.ok("judge", "ssa", *words, "--dry-run")
-    seeds = [
-        int(line.rpartition("seed-")[2]) for line in out.splitlines() if line.startswith("to do") and "/ssa/" in line
-    ]
-    assert seeds == asked
+    assert [int(seed) for seed in re.findall(r"^to do.*/ssa/.*seed-(\d+)$", out, re.MULTILINE)] == asked
 
 
 def test_answers_are_those_of_the_ledger_on_the_same_cells(tmp_path):
@@ -335,14 +324,12 @@ def test_answers_are_those_of_the_ledger_on_the_same_cells(tmp_path):
     (row,), whole = judged.rows(), experiment.load("causes-linear", FILES)
     # Which seeds may have suggested a claim is the ledger's concern alone.
     sides = Sides(replace(experiment.only(whole, ["ssa"]), registered={}), lab.store, PRESET)
-    (claim,) = [
-        each for each in sides.experiment.claims if each.left.of == "ssa" and each.where.startswith("prediction P1")
-    ]
+    of_ssa = [each for each in sides.experiment.claims if each.left.of == "ssa"]
+    (claim,) = [each for each in of_ssa if each.where.startswith("prediction P1")]
     found = judge.judged(sides, claim)
     assert len(found.seeds) >= 3
-    assert [row[name] for name in ("effect", "low", "high")] == [
-        found.shown(v) for v in (found.effect, found.low, found.high)
-    ]
+    for name in ("effect", "low", "high"):
+        assert row[name] == found.shown(getattr(found, name))
     assert row["seeds"] == len(found.seeds)
 
 

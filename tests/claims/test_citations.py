@@ -14,10 +14,7 @@ FOUND = Finding(**NAMES, state=State.JUDGED, direction=Direction.BELOW, size=Eff
     ("cited", "complaint"),
     [
         ("ssa-table1 | SSA errs less | lite | below; smaller than printed", ""),
-        (
-            "ssa-table1 | SSA errs less | lite | below",
-            "is 'below; smaller than printed' at lite, and a paragraph cites",
-        ),
+        ("ssa-table1 | SSA errs less | lite | below", "'below; smaller than printed' at lite, and a paragraph cites"),
         ("ssa-table1 | SSA errs less | nano | below", "no claim 'SSA errs less' that was run at nano"),
         ("ssa-table1 | SSA errs more | lite | below", "no claim 'SSA errs more'"),
     ],

@@ -102,15 +102,11 @@ def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
         assert len(runs) == len(specs), "two variants are the same run"
         cells = {axis: set(values) for axis, values in specs[0].test.axes.items()}
         for spec in specs:  # else nothing says whether it has learned its task
-            assert all(
-                axis in task.facets or value in spec.test.axes[axis]
-                for axis, value in training_cell(task, spec).items()
-            ), spec.name
-        if made.analysis == "compare":
-            for claim in made.claims:
-                for side in (claim.left, claim.right):
-                    for axis, values in side.cells.items():
-                        assert set(values) <= cells[axis], (claim.statement, axis)
+            home = training_cell(task, spec).items()
+            assert all(axis in task.facets or value in spec.test.axes[axis] for axis, value in home), spec.name
+        for claim in made.claims if made.analysis == "compare" else ():
+            for axis, values in (*claim.left.cells.items(), *claim.right.cells.items()):
+                assert set(values) <= cells[axis], (claim.statement, axis)
     assert set(PRESETS) >= {"lite", "paper"}
 
 
@@ -118,24 +114,13 @@ def test_every_file_resolves_at_lite_and_at_the_papers_size(name):
 def test_every_printed_row_and_number_was_printed(name):
     made = experiment.load(name, FOLDER)
     rows = printed.rows(made, overlay=False)
+    columns = {"poster-task3": 4, "text-lssa-table4": 4, "text-lssa-table4-functions": 4}
+    columns |= {f"text-lssa-table{n}": 1 for n in (1, 2, 3)}
     for variant in made.variants:
-        if variant.printed:
-            columns = {"poster-task3": 4, "text-lssa-table4": 4, "text-lssa-table4-functions": 4} | {
-                f"text-lssa-table{n}": 1 for n in (1, 2, 3)
-            }
-            assert len(rows[variant.name]) == columns.get(name, 10)
-    texts = {
-        cell.text
-        for table in (
-            "ssa_table1",
-            "ssa_table5",
-            "ssa_table6",
-            "ssa_reference_predictors",
-            *(f"lssa_table{n}" for n in (1, 2, 3, 4)),
-        )
-        for row in published.load(table).rows
-        for cell in row.values()
-    }
+        assert not variant.printed or len(rows[variant.name]) == columns.get(name, 10)
+    tables = [f"ssa_{table}" for table in ("table1", "table5", "table6", "reference_predictors")]
+    tables += [f"lssa_table{n}" for n in (1, 2, 3, 4)]
+    texts = {cell.text for table in tables for row in published.load(table).rows for cell in row.values()}
     for claim in made.claims:
         for number in re.findall(r"\d+\.\d+|\d+e-\d+", claim.published.partition("(computed")[0]):
             assert any(number in text for text in texts), (claim.statement, number)
@@ -196,18 +181,14 @@ def test_a_printed_row_that_is_not_there_is_said(tmp_path):
             experiment.load("bad", tmp_path)
 
 
-def test_a_claim_about_a_printed_row_goes_with_its_variant(tmp_path):
+def test_a_claim_about_a_printed_row_goes_with_its_variant(small):
     """Where a model does not fit a preset, what is printed for it is no longer asked about."""
     about = PRINTED.replace('"printed:softmax"', '"printed:odd"').replace('"wide"', '"softmax"')
     odd = '[[variants]]\nname = "odd"\nattn = "softmax"\nset = ["model.heads=3"]\nprinted = "SSA"\n'
-    (tmp_path / "odd.toml").write_text(SMALL + about + odd)
-    made, reasons = experiment.fitting(experiment.load("odd", tmp_path), "smoke")
+    (small / "odd.toml").write_text(SMALL + about + odd)
+    made, reasons = experiment.fitting(experiment.load("odd", small), "smoke")
     assert len(reasons) == 1
-    assert [claim.statement for claim in made.claims] == [
-        "Errors rise",
-        "An exact normalizer is better",
-        "Of cells that nobody measured",
-    ]
+    assert made.claims == experiment.load("small", small).claims
 
 
 def test_table_6_is_compared_with_what_is_printed():
@@ -246,7 +227,7 @@ def test_what_is_wrong_with_a_file_is_said(small):
         (
             'is = "above"',
             'is = "above"\nsuggested_by = { lite3 = [0] }',
-            "No preset of bad.toml is called 'lite3'. Did you",
+            "preset of bad.toml is called 'lite3'. Did you",
         ),
         ('is = "above"', 'is = "above"\nsuggested_by = { lite2 = [-1] }', "Expected `int` >= 0"),
         (
@@ -278,13 +259,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     assert "no cell has sigma_f=7" in found[2].words
     assert {finding.study for finding in found} == {""}  # runs tell
     assert found[0].specs == (groups["softmax"][0].spec.hash,)
-    low, high = (
-        [
-            groups["softmax"][seed].grid().at(attn="softmax", metric="mse-code", sigma_x=1, sigma_f=s, length=12)
-            for seed in (0, 1)
-        ]
-        for s in (1, 10)
-    )
+    low, high = ([run.grid().at(**CELL | {"sigma_f": s}) for run in groups["softmax"]] for s in (1, 10))
     ratio = ((high[0] / low[0]) * (high[1] / low[1])) ** 0.5
     assert found[0].shown(found[0].effect) == pytest.approx(ratio)
     # The variance over prompts is in the interval, that of a reference too, whose errors are measured anew.
@@ -302,7 +277,7 @@ def test_from_runs_to_verdicts_and_a_page(small, lab, tmp_path):
     for s, column in zip((10, 1), finished.table(other), strict=True):
         assert [value.resamples for value in column.values()] == [None, None]  # kept of the headline only
         errors = [value.error for value in column.values()]
-        cell = {"attn": "softmax", "metric": "nmse-code", "sigma_x": 1, "sigma_f": s, "length": 12}
+        cell = CELL | {"metric": "nmse-code", "sigma_f": s}
         assert errors == [run.grid().where(**cell).mean_error(logarithm=True) for run in groups["softmax"]]
     # A printed number is taken as it stands: what hangs on the prompts is the error of the run beside it.
     beside = msgspec.structs.replace(made.claims[0], right=Quantity("printed:softmax", {"sigma_f": [10.0]}))
@@ -400,10 +375,6 @@ def test_a_wider_training_law_is_another_run_and_one_is_none(tiny):
     assert wide.train.shift == {"sigma_x": 10}
     assert wide.hash != spec.hash
     assert tiny("linear", "softmax", "train.shift.sigma_x=1") == spec
-    with pytest.raises(BadValue, match="finite and > 0"):
-        tiny("linear", "softmax", "train.shift.sigma_x=-1")
-    with pytest.raises(Exception, match="sigma_f"):
-        tiny("linear", "softmax", "train.shift.sigma_y=2")
 
 
 def test_a_variant_may_take_its_task_with_other_options(tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from icl_lab.runs import estimate
 from icl_lab.runs.store import Store
 from tests.claims.test_experiments import SMALL
 
+FILES = Path(__file__).parents[2] / "experiments"
+
 
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
@@ -25,12 +28,13 @@ def finished(tmp_path, monkeypatch):
     (tmp_path / "small.toml").write_text(SMALL)
     made = Sides(experiment.load("small", tmp_path), Store(tmp_path / "results"), "smoke")
     made.errors = {"softmax": [0.1, 0.1, 1.9], "wide": [0.6, 0.6, 0.1]}
-
-    def errors_in_training_conditions(of, seed):
-        return {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0}
-
-    monkeypatch.setattr(made, "errors_in_training_conditions", errors_in_training_conditions)
+    at_home(monkeypatch, made, lambda of, seed: {made.spec(of).attn: made.errors[of][seed], "reference:zero": 2.0})
     return made
+
+
+def at_home(monkeypatch, sides, errors):
+    """Let models and references err like this in training conditions, by variant and seed."""
+    monkeypatch.setattr(sides, "errors_in_training_conditions", errors)
 
 
 def claim(left, right, sigma, **fields):
@@ -68,6 +72,8 @@ def test_models_near_a_trivial_answer_are_not_judged_far_out(finished):
     assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""  # the median seed has learned
     assert unlearned(finished, claim("softmax", "softmax", 10.0), [2]) != ""
     assert unlearned(finished, claim("reference:zero", "softmax", 10.0), [0, 1]) == ""
+    assert unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""  # training conditions, always
+    assert unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
 
 
 def test_unlearned_seeds_are_counted_with_the_verdict(finished):
@@ -108,44 +114,33 @@ def test_no_better_than_trivial_is_not_judged(finished, monkeypatch, wide, softm
     assert (found.state, found.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
-@pytest.mark.parametrize(
-    ("unigram", "reason"), [(5.0, "lssa and softmax learned nothing there: no better than unigram"), (9.0, "")]
-)
-def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigram, reason):
-    made = experiment.load("text-rules", Path(__file__).parents[2] / "experiments")
+@pytest.mark.parametrize(("unigram", "told"), [(5.0, "lssa and softmax learned nothing"), (9.0, "")])
+def test_losses_are_held_against_trivial_references(tmp_path, monkeypatch, unigram, told):
+    reason = told and f"{told} there: no better than unigram"
+    made = experiment.load("text-rules", FILES)
     sides = AnalysisSides(made, Store(tmp_path), "lite", measured=object())
     values = {"lssa": 5.5, "softmax": 6.0, "reference:unigram": unigram}
     measure(monkeypatch, sides, lambda side, seed: values.get(side.of, 5.0) + 0.01 * seed * (side.of == "lssa"))
     monkeypatch.setattr(sides, "_value", lambda claim, side, of, cells, seed: values.get(of, 9.0))
     found = judge.findings(sides)
-    told = next(f for c, f in zip(made.claims, found, strict=True) if {c.left.of, c.right.of} == {"lssa", "softmax"})
-    assert (told.state, told.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
+    one = next(f for c, f in zip(made.claims, found, strict=True) if {c.left.of, c.right.of} == {"lssa", "softmax"})
+    assert (one.state, one.note) == (State.NOT_BETTER if reason else State.JUDGED, reason)
 
 
 def test_a_loss_with_a_floor_is_counted_from_the_best_reference(finished, monkeypatch):
     """1.6 where the best reference has 1.5 and the trivial one 2: a fifth of the way, though 0.8 of the loss."""
     plain = finished.errors_in_training_conditions
-    monkeypatch.setattr(
-        finished, "errors_in_training_conditions", lambda of, seed: {**plain(of, seed), "reference:best": 1.5}
-    )
+    at_home(monkeypatch, finished, lambda of, seed: {**plain(of, seed), "reference:best": 1.5})
     finished.errors.update(softmax=[1.6, 1.6, 1.6], wide=[1.7, 1.7, 1.7])
     assert unlearned(finished, claim("softmax", "softmax", 10.0), [0, 1, 2]) == ""
     assert unlearned(finished, claim("softmax", "wide", 10.0), [0, 1, 2]).startswith("wide has not learned")
 
 
-def test_training_conditions_are_judged_always(finished):
-    assert unlearned(finished, claim("softmax", "wide", 1.0), [0, 1, 2]) == ""
-    assert unlearned(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0, 1, 2]) == ""
-
-
 def test_needle_heads_are_judged_only_of_models_that_find(monkeypatch, tmp_path):
     """Prompts are eight training lengths long though no cell says so; at the length of training all are judged."""
-    files = Path(__file__).parents[2] / "experiments"
-    made = sides_of(experiment.load("ssmax-figure7", files), Store(tmp_path), "nano")
+    made = sides_of(experiment.load("ssmax-figure7", FILES), Store(tmp_path), "nano")
     errors = {"softmax": 0.0, "ssmax": 0.9}
-    monkeypatch.setattr(
-        made, "errors_in_training_conditions", lambda of, seed: {of: errors[of], "reference:chance": 0.9}
-    )
+    at_home(monkeypatch, made, lambda of, seed: {of: errors[of], "reference:chance": 0.9})
     (about,) = made.experiment.claims
     assert unlearned(made, about, [0, 1, 2]).startswith("ssmax has not learned its task")
     errors["ssmax"] = 0.1
@@ -163,9 +158,8 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
     assert unlearned(finished, far, [0, 1, 2]) == ""
     told = "not known whether 'softmax' learned the task: not tested"
     assert unlearned_counts(finished, far, [0, 1, 2]) == told
-    assert unlearned_counts(finished, claim("softmax", "wide", 10.0), [0]) == told.replace(
-        "'softmax'", "'softmax' and 'wide'"
-    )
+    both = told.replace("'softmax'", "'softmax' and 'wide'")
+    assert unlearned_counts(finished, claim("softmax", "wide", 10.0), [0]) == both
     assert unlearned_counts(finished, far, []) == ""
     assert unlearned_counts(finished, claim("softmax", "wide", 10.0, ungated="it is about those"), [0]) == ""
 
@@ -173,14 +167,10 @@ def test_a_run_without_a_grid_says_nothing(finished, monkeypatch):
 def test_a_run_without_a_grid_among_others_is_named(finished, monkeypatch):
     """Of seeds 2 and 1, though the claim asks for no gate: the count alone would look whole."""
     known = finished.errors_in_training_conditions
-    monkeypatch.setattr(
-        finished, "errors_in_training_conditions", lambda of, seed: known(of, seed) if seed == 2 else {}
-    )
+    at_home(monkeypatch, finished, lambda of, seed: known(of, seed) if seed == 2 else {})
     ungated = claim("softmax", "softmax", 10.0, ungated="it is about those")
-    told = "tested models that have not learned: 1 of 1 of softmax; "
-    assert unlearned_counts(finished, ungated, [2, 1]) == (
-        f"{told}not known whether 'softmax' learned the task at seed 1: not tested"
-    )
+    told = "tested models that have not learned: 1 of 1 of softmax; not known whether 'softmax' learned the task at "
+    assert unlearned_counts(finished, ungated, [2, 1]) == f"{told}seed 1: not tested"
 
 
 def test_without_trivial_answers_learning_is_not_asked(finished, monkeypatch):
@@ -193,8 +183,7 @@ def test_without_trivial_answers_learning_is_not_asked(finished, monkeypatch):
 
 
 def test_normalizers_without_a_model_have_nothing_to_learn(tmp_path):
-    files = Path(__file__).parents[2] / "experiments"
-    made = sides_of(experiment.load("theory", files), Store(tmp_path), "lite")
+    made = sides_of(experiment.load("theory", FILES), Store(tmp_path), "lite")
     assert unlearned_counts(made, made.experiment.claims[0], [0, 1, 2]) == ""
 
 
@@ -272,22 +261,15 @@ def test_what_trainings_take_is_looked_up_once(finished, monkeypatch, free):
 
 def test_the_pace_is_that_of_the_runs_at_the_scale(tiny, tmp_path, monkeypatch):
     store = Store(tmp_path)
-    monkeypatch.setattr(cost, "seconds_of", lambda run, spec: {0: 6.0, 1: 8.0, 2: 50.0, 3: None}[run.seed])
+    seconds = {("linear", 0): 6.0, ("linear", 1): 8.0, ("linear", 2): 50.0, ("linear", 3): None}
+    monkeypatch.setattr(cost, "seconds_of", lambda run, spec: seconds[spec.task, run.seed])
     monkeypatch.setattr(estimate, "training_operations", lambda spec: 2.0)
     assert math.isnan(cost.Costs(store, "smoke")._pace("linear"))
     for seed in range(4):
         store.run(tiny("linear"), seed).begin()
+    store.run(tiny("every"), 0).begin()  # another task is not looked at
     assert cost.Costs(store, "smoke")._pace("linear") == 4
     assert math.isnan(cost.Costs(store, "nano")._pace("linear"))
-
-
-def test_the_pace_of_a_task_looks_at_no_other_task(tiny, tmp_path, monkeypatch):
-    store, read = Store(tmp_path), []
-    monkeypatch.setattr(cost, "seconds_of", lambda run, spec: read.append(spec.task) or 6.0)
-    for task in ("linear", "every"):
-        store.run(tiny(task), 0).begin()
-    cost.Costs(store, "smoke")._pace("linear")
-    assert read == ["linear"]
 
 
 def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
@@ -307,10 +289,16 @@ def test_seconds_are_those_of_the_whole_training(monkeypatch, tiny, tmp_path):
     assert cost.of_run(store, spec) == 60  # the median of 60, 100 and 40
 
 
-def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
+@pytest.fixture
+def priced(monkeypatch):
+    """A training takes 10 seconds, a test 2 with softmax and 4 with ssa."""
     monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
     monkeypatch.setattr(cost.Costs, "_pace", lambda self, task: 0.5)
     monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
+
+
+@pytest.mark.usefixtures("priced")
+def test_the_operations_of_a_test_and_of_two_swaps(finished):
     assert of_a_seed(finished, "softmax", "softmax") == 10 + 2
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
     plain, wide = finished.experiment.variants
@@ -319,11 +307,9 @@ def test_the_operations_of_a_test_and_of_two_swaps(finished, monkeypatch):
     assert of_a_seed(made, "softmax", "wide") == 10 + 2 + 2  # one training, tested twice
 
 
-def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
+@pytest.mark.usefixtures("priced")
+def test_models_of_an_analysis_are_tested_once(finished):
     """It reads no grid: whether they have learned is known from there alone."""
-    monkeypatch.setattr(cost, "of_run", lambda store, spec: 10.0)
-    monkeypatch.setattr(cost.Costs, "_pace", lambda self, task: 0.5)
-    monkeypatch.setattr(estimate, "test_operations", lambda spec: {"softmax": 4.0, "ssa": 8.0}[spec.attn])
     finished.experiment = replace(finished.experiment, analysis="deviant", options={})
     assert of_a_seed(finished, "softmax", "wide") == 20 + 2 + 4
     ungated = [replace(each, ungated="it is about those") for each in finished.experiment.claims]
@@ -333,16 +319,6 @@ def test_models_of_an_analysis_are_tested_once(finished, monkeypatch):
     plain, wide = whole.variants
     finished.experiment = replace(whole, variants=[plain, replace(wide, attn="softmax", swap="ssa")])
     assert of_a_seed(finished, "softmax", "wide") == 10 + 2
-
-
-class Told:
-    """An analysis of rates that asks ``count`` prompts."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def asks(self, spec):
-        return [(self.count, 1)] if self.count else []
 
 
 @pytest.mark.parametrize(
@@ -355,7 +331,8 @@ class Told:
 )
 def test_rates_alike_in_every_seed_are_known_to_a_prompt(left, prompts, step):
     sides = AnalysisSides.__new__(AnalysisSides)
-    sides.analysis, sides.spec = Told(prompts), lambda of: None
+    sides.analysis = SimpleNamespace(asks=lambda spec: [(prompts, 1)] if prompts else [])
+    sides.spec = lambda of: None
     table = {n: Value(value) for n, value in enumerate(left)}, {n: Value(0.0) for n in range(len(left))}
     assert sides.step(claim("a", "b", 1.0), table) == step
 

@@ -29,13 +29,13 @@ def table1():
 
 def test_the_printed_effect_uses_both_printed_rows(table1):
     """The mean over sigma 4 to 10 of log(SSA / softmax), by the table itself; a ratio of 0.064."""
-    rows = {name: published.load("ssa_table1").where(method=name) for name in ("SSA", "Softmax")}
-    logs = {
-        name: [math.log(row["mse"].number) for row in found if 4 <= row["sigma"].number <= 10]
-        for name, found in rows.items()
-    }
+
+    def mean(name):
+        rows = published.load("ssa_table1").where(method=name)
+        return fmean(math.log(row["mse"].number) for row in rows if 4 <= row["sigma"].number <= 10)
+
     found = printed.effect(table1, table1.claims[0], "log-ratio", "mse-code")
-    assert found == pytest.approx(fmean(logs["SSA"]) - fmean(logs["Softmax"]))
+    assert found == pytest.approx(mean("SSA") - mean("Softmax"))
     assert math.exp(found) == pytest.approx(0.064, abs=0.001)
 
 
@@ -110,15 +110,15 @@ def test_a_printed_difference_is_a_plain_number(table1):
     named = replace(table1.claims[0], printed=PrintedEffect(source="the text", difference=0.05))
     assert printed.effect(table1, named, "difference", "mse-code") == 0.05
     poster = experiment.load("poster-task3", FILES)
-    rows = {name: published.load("poster_task3_retrieval").where(method=name) for name in ("SSMax", "Softmax")}
-    shares = {
-        name: fmean(row["accuracy"].number for row in found if row["context_length"].number == 1024)
-        for name, found in rows.items()
-    }
-    (left, right), cells = (Quantity("ssmax", {"length": [1024.0]}), Quantity("softmax", {"length": [1024.0]})), None
-    claim = replace(poster.claims[0], left=left, right=right, metric="", printed=cells)
+
+    def share(name):
+        rows = published.load("poster_task3_retrieval").where(method=name)
+        return fmean(row["accuracy"].number for row in rows if row["context_length"].number == 1024)
+
+    left, right = (Quantity(of, {"length": [1024.0]}) for of in ("ssmax", "softmax"))
+    claim = replace(poster.claims[0], left=left, right=right, metric="", printed=None)
     found = printed.effect(poster, claim, "difference", "error")
-    assert found == pytest.approx(shares["Softmax"] - shares["SSMax"], abs=1e-3)
+    assert found == pytest.approx(share("Softmax") - share("SSMax"), abs=1e-3)
     assert found != 0
     words = Finding(claim="c", relation="below", state=State.JUDGED, printed=0.05, scale="difference").printed_words
     assert words == "0.05"

@@ -22,11 +22,8 @@ RECORD = {
 def paragraphs(text):
     """Blocks of prose with the comments that follow them; a list's points are blocks, tables and code are not."""
     text = re.sub(r"^```.*?^```|^\|.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [
-        block
-        for block in re.split(r"\n\s*\n|\n(?=\* |\d+\. )", text)
-        if INTERVAL.search(block) and not TIMES.match(block)
-    ]
+    blocks = re.split(r"\n\s*\n|\n(?=\* |\d+\. )", text)
+    return [block for block in blocks if INTERVAL.search(block) and not TIMES.match(block)]
 
 
 def intervals(row):
@@ -40,10 +37,11 @@ def intervals(row):
 def held(low, high, rows):
     """True if an interval is that of a claim, rounded once to the digits that are printed."""
     printed = [(float(end), 0.5000001 * 10 ** -len(end.partition(".")[2])) for end in (low, high)]
-    pairs = [pair for row in rows for pair in intervals(row)]
-    return any(
-        all(abs(end - wanted) <= half for end, (wanted, half) in zip(pair, printed, strict=True)) for pair in pairs
-    )
+
+    def fits(pair):
+        return all(abs(end - wanted) <= half for end, (wanted, half) in zip(pair, printed, strict=True))
+
+    return any(fits(pair) for row in rows for pair in intervals(row))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -4,7 +4,6 @@ Nothing of icl_lab's statistics is imported. What is read of the record is which
 analyses (which no Parquet part holds), and the printed interval that the result is compared with.
 """
 
-import csv
 import json
 import math
 import re
@@ -18,6 +17,7 @@ import pytest
 from scipy import stats
 
 from icl_lab import tasks
+from tests.claims.test_prose import RECORD
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "results" / "evidence"
@@ -69,12 +69,6 @@ def _recorded(row):
     return f"{effect:.6g} [{low:.6g}, {high:.6g}]"
 
 
-RECORD = {
-    (row["experiment"], row["claim"], row["preset"]): row
-    for row in csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
-}
-
-
 def numbers(row, name):
     return [float(value) for value in row[name].split()]
 
@@ -120,11 +114,8 @@ def prompts_error(left, right, log):
     height = np.log if log else lambda values: values
 
     def gap(weights):
-        means = [
-            np.mean([[height(weights @ cell) for cell in cells] for cells in side], axis=(0, 1))
-            for side in (left, right)
-        ]
-        return means[0] - means[1]
+        sides = ([[height(weights @ cell) for cell in cells] for cells in side] for side in (left, right))
+        return np.subtract(*(np.mean(side, axis=(0, 1)) for side in sides))
 
     middle, drawn = gap(np.full((1, n), 1 / n))[0], gap(draws)
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -135,11 +126,9 @@ def interval(left, right, noise, resolution=0.0, unpaired=False):
     """Effect with the interval of a look: t over seeds and normal over prompts, in quadrature."""
     seeds = min(len(left), len(right))
     if unpaired:
-        parts = [side.var(ddof=1) / len(side) for side in (left, right)]
-        error = math.sqrt(sum(parts))
-        freedom = sum(parts) ** 2 / sum(
-            part**2 / (len(side) - 1) for part, side in zip(parts, (left, right), strict=True)
-        )
+        (one, n), (other, m) = ((side.var(ddof=1) / len(side), len(side)) for side in (left, right))
+        error = math.sqrt(one + other)
+        freedom = error**4 / (one**2 / (n - 1) + other**2 / (m - 1))
     else:
         error, freedom = (left - right).std(ddof=1) / math.sqrt(seeds), seeds - 1
     error = max(error, resolution / math.sqrt(seeds))

@@ -54,18 +54,14 @@ def test_a_run_of_the_user_is_judged_anew(repository):
 
 def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_path):
     monkeypatch.setenv("ICL_LAB_EVIDENCE", str(ROOT / "results" / "evidence"))
-    judged = []
+    judged, whole = [], judge.judged
     (tmp_path / "none").mkdir()
-    whole = judge.judged
-    monkeypatch.setattr(
-        judge, "judged", lambda sides, *given: judged.append(sides.experiment.name) or whole(sides, *given)
-    )
+    monkeypatch.setattr(judge, "judged", lambda of, *given: judged.append(of.experiment.name) or whole(of, *given))
     words = ["claims", "--long", "--preset", "lite2", "--experiments", str(EXPERIMENTS)]
     words += ["--results", str(tmp_path / "none")]
     out, _ = run.ok(*words)
     recorded = ledger.stored(Store(tmp_path, Archive(ROOT / "results" / "evidence")))
-    wanted = [row for (_, preset), rows in recorded.items()
-              for row in rows if preset == "lite2"]  # fmt: skip
+    wanted = [row for (_, preset), rows in recorded.items() for row in rows if preset == "lite2"]
     assert set(judged).isdisjoint(each.experiment for each in wanted)
     assert sum(" | lite2" in line for line in out.splitlines()) == len(wanted)
     assert "  SSA errs less than softmax far from training (" in out
@@ -76,10 +72,8 @@ def test_the_command_prints_the_record_without_judging(run, monkeypatch, tmp_pat
     heads = "| claim |", "| --- |"
     rows = [line for line in out.splitlines() if line.startswith("| ") and not line.startswith(heads)]
     assert len(rows) == len(wanted)
-    assert (
-        "| SSA errs less than softmax far from training | 0.874 [0.785, 0.975] | 0.0637 | below, smaller | lite2, 12 |"
-        in rows
-    )
+    numbers = "0.874 [0.785, 0.975] | 0.0637 | below, smaller | lite2, 12 |"
+    assert f"| SSA errs less than softmax far from training | {numbers}" in rows
     code, out, _ = run(*words, "ssa-table1")
     assert next(line for line in out.splitlines() if re.match(r"[\w-]+: ", line)).startswith("ssa-table1: ")
     code, out, _ = run(*words, "--paper", "ssmax")
@@ -138,9 +132,7 @@ def test_a_basis_that_is_none_is_said(tmp_path):
 
 
 def test_an_edited_record_is_refused(tmp_path):
-    shutil.copytree(
-        ROOT / "results" / "evidence", tmp_path / "evidence", ignore=lambda *_: ["0001"], copy_function=os.link
-    )
+    shutil.copytree(ROOT / "results" / "evidence", tmp_path / "evidence", copy_function=os.link)
     for name in (ledger.NAME, ledger.BASIS):
         shutil.copy(ROOT / "results" / name, tmp_path / name)
     store = Store(tmp_path / "none", Archive(tmp_path / "evidence"))
@@ -201,12 +193,7 @@ def test_own_runs_are_never_passed_over_for_the_record(repository, monkeypatch):
 
 def test_experiments_are_told_where_they_have_runs():
     """One that has run nowhere is told once, so that it is not forgotten."""
-    states = [
-        ("begun", "nano", "not run"),
-        ("begun", "lite", "not run"),
-        ("begun", "lite", "judged"),
-        ("none", "nano", "not run"),
-        ("none", "lite", "not run"),
-    ]
-    rows = [Finding(experiment=n, preset=p, claim="c", relation="below", state=State(s)) for n, p, s in states]
+    states = ["begun nano not run", "begun lite not run", "begun lite judged", "none nano not run", "none lite not run"]
+    told = [each.split(maxsplit=2) for each in states]
+    rows = [Finding(experiment=n, preset=p, claim="c", relation="below", state=State(s)) for n, p, s in told]
     assert record.with_runs(rows) == rows[1:4]

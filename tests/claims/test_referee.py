@@ -21,6 +21,7 @@ from icl_lab.runs.evidence.archive import Archive
 from icl_lab.runs.store import Store
 from tests.claims import given
 from tests.claims.given import BEFORE, NOW, claim
+from tests.comparison.test_sequential import intervals
 
 FILES = Path(__file__).parents[2] / "experiments"
 TABLE1 = experiment.load("ssa-table1", FILES)
@@ -36,16 +37,16 @@ def found(left, right, scale="difference", about=None, **fields):
     return given.judged(about or claim(), left, right, scale, **fields)
 
 
+LARGE = replace(found([0.5, 0.51, 0.49], [0.8, 0.79, 0.81]), preset="lite2", experiment="ssa-table1")
+
+
 def test_a_ledger_without_effects_shows_no_unmarked_direction():
     """1,000 claims of 3 to 8 seeds: some directions are told by chance, and each of them is marked."""
     rng, told = np.random.default_rng(3), []
     for number in range(1000):
-        left, right = rng.normal(size=(2, int(rng.choice([3, 5, 8])))) * 0.2 + 3
-        told.append(
-            found(
-                left.tolist(), right.tolist(), models=True, ends=[(NOW if number % 2 == 0 else BEFORE,) * 2] * len(left)
-            )
-        )
+        left, right = (rng.normal(size=(2, int(rng.choice([3, 5, 8])))) * 0.2 + 3).tolist()
+        ends = [(BEFORE if number % 2 else NOW,) * 2] * len(left)
+        told.append(found(left, right, models=True, ends=ends))
     directions = [each for each in ledger.rated(told) if each.direction is not Direction.INCONCLUSIVE]
     assert 3 <= len(directions) <= 50
     assert [each for each in directions if not each.may_be_chance] == []
@@ -72,12 +73,8 @@ def test_all_seeds_of_a_side_that_has_more_judge():
     told = found(few, many, models=True)
     reference = stats.ttest_ind(few, many, equal_var=False).confidence_interval(0.99)
     assert (told.low, told.high) == pytest.approx(tuple(reference))
-    assert (told.pairing, told.seeds, told.right_seeds, told.counts) == (
-        "unpaired",
-        (0, 1, 2),
-        tuple(range(8)),
-        "3 and 8",
-    )
+    assert (told.pairing, told.counts) == ("unpaired", "3 and 8")
+    assert (told.seeds, told.right_seeds) == (tuple(range(3)), tuple(range(8)))
     assert (told.other_low, told.other_high) == pytest.approx(paired(many[:3], few, "difference").interval(0.99))
     assert "seeds 0 to 2 and seeds 0 to 7" in told.effect_words
     one_more = found(few, many[:4], models=True)
@@ -119,17 +116,14 @@ def test_only_a_rate_has_a_smallest_step(span, resolution):
      ({"blocks": (0, 1, 0)}, ""), ({"exploratory": True, "state": State.NOT_LEARNED}, "")],
 )  # fmt: skip
 def test_every_table_marks_what_holds_for_less(fields, mark):
-    told = replace(
-        found([0.5, 0.51, 0.49], [0.8, 0.79, 0.81]), q=0.01, preset="lite2", experiment="ssa-table1", **fields
-    )
+    told = replace(LARGE, q=0.01, **fields)
     assert told.marks == mark
     for text in ("\n".join(ledger.table([told])), "\n".join(ledger.page([told])).split(ledger.LEGEND)[1]):
         assert ("‡" in text) == bool(mark)
 
 
 def test_every_table_marks_a_chance_find_and_a_small_scale():
-    doubtful = replace(found([0.5, 0.51, 0.49], [0.8, 0.79, 0.81]), q=0.06, preset="nano", experiment="ssa-table1")
-    sure = replace(doubtful, q=0.04, preset="lite2")
+    doubtful, sure = replace(LARGE, q=0.06, preset="nano"), replace(LARGE, q=0.04)
     assert (doubtful.marks, sure.marks) == ("†°", "")
     shown = ["\n".join(ledger.table([doubtful])), "\n".join(ledger.page([doubtful])).split(ledger.LEGEND)[1]]
     shown.append(ClaimEntry(TABLE1, TABLE1.claims[0], doubtful).found.direction_words)
@@ -140,8 +134,8 @@ def test_every_table_marks_a_chance_find_and_a_small_scale():
 
 
 def test_a_small_scale_leads_no_page():
-    small = replace(found([0.5, 0.51, 0.49], [0.8, 0.79, 0.81]), preset="nano", experiment="one", claim="first")
-    large = replace(small, preset="lite2", experiment="two", claim="second")
+    small = replace(LARGE, preset="nano", experiment="one", claim="first")
+    large = replace(LARGE, experiment="two", claim="second")
     text = "\n".join(ledger.page([small, large]))
     assert text.index("**two**") < text.index("**one**")
 
@@ -223,18 +217,6 @@ def test_a_side_without_spread_leaves_the_freedom_of_the_other():
 RISKS = [*((r, apart) for r in (-0.3, 0.0, 0.12) for apart in (False, True)), (0.44, True)]
 
 
-def intervals(left, right, apart):
-    """Student's or Welch's intervals of the looks after 3, 5 and 8 seeds at many claims, (claims seeds) each side."""
-    for seeds, error in sequential.looks(8):
-        a, b = left[:, :seeds], right[:, :seeds]
-        spread, freedom = (a - b).std(axis=1, ddof=1) / math.sqrt(seeds), seeds - 1
-        if apart:
-            parts = np.stack([side.var(axis=1, ddof=1) / seeds for side in (a, b)])
-            spread, freedom = np.sqrt(parts.sum(axis=0)), parts.sum(axis=0) ** 2 * (seeds - 1) / (parts**2).sum(axis=0)
-        half = stats.t.ppf(1 - error / 2, freedom) * spread
-        yield (a - b).mean(axis=1) - half, (a - b).mean(axis=1) + half
-
-
 @pytest.mark.parametrize(
     ("correlation", "apart"), [(0.44, False), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in RISKS)]
 )
@@ -300,12 +282,9 @@ def test_seeds_trained_since_the_choice_are_judged_by_it(models, later, pairing,
     [("shared", "", "shared"), ("own", "", "own"), ("shared", "train.rate=0.001", "different")],
 )
 def test_learning_rates_stand_beside_the_verdict(tmp_path, monkeypatch, rates, field, said):
-    variant = (
-        f'[[variants]]\nname = "ssa"\nattn = "ssa"\nset = ["{field}"]'
-        if field
-        else '[[variants]]\nname = "ssa"\nattn = "ssa"'
-    )
-    text = (FILES / "ssa-table1.toml").read_text().replace('[[variants]]\nname = "ssa"\nattn = "ssa"', variant)
+    variant, text = '[[variants]]\nname = "ssa"\nattn = "ssa"', (FILES / "ssa-table1.toml").read_text()
+    assert variant in text
+    text = text.replace(variant, f'{variant}\nset = ["{field}"]') if field else text
     (tmp_path / "rates.toml").write_text(f'rates = "{rates}"\n{text}')
     monkeypatch.setattr("icl_lab.comparison.rates.own", lambda specs, store: specs)
     made = Sides(experiment.load("rates", tmp_path), Store(tmp_path / "results"), "nano")

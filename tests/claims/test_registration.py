@@ -8,6 +8,7 @@ import pytest
 
 from icl_lab.base.errors import RunFailed
 from icl_lab.claims import experiment, registration
+from tests.claims.test_hostile_files import HEAD, VARIANT
 
 CLAIM = """
 [[claims]]
@@ -17,20 +18,7 @@ left = {{ of = "ssa", cells = {{ sigma_f = [{cells}] }} }}
 is = "{relation}"
 right = {{ of = "softmax" }}
 """
-FILE = """title = "t"
-paper = "p"
-task = "linear"
-baseline = "softmax"
-conditions = "c"
-
-[[variants]]
-name = "softmax"
-attn = "softmax"
-
-[[variants]]
-name = "ssa"
-attn = "ssa"
-"""
+FILE = HEAD + VARIANT + VARIANT.replace("softmax", "ssa")
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 

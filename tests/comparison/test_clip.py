@@ -10,18 +10,14 @@ from icl_lab.base.errors import BadValue
 from icl_lab.comparison.clip import clip_errors, clip_fit
 
 
-def paper_targets() -> list[np.ndarray]:
+@pytest.fixture(scope="module")
+def targets() -> list[np.ndarray]:
     """The published evaluation set: y of sigma 1 .. 10, (functions prompts positions) with index >= 3."""
     functions, stream = published.load("ssa_eval_functions").rows, published.load("ssa_eval_x_stream").rows
     z = np.array([row["z"].number for row in stream])
     x = z[10 * np.arange(64)[:, None] + np.arange(40)][:, 3:]
     a, b = (np.array([row[name].number for row in functions]).reshape(10, 100, 1, 1) for name in "ab")
     return list(a * x + b)
-
-
-@pytest.fixture(scope="module")
-def targets() -> list[np.ndarray]:
-    return paper_targets()
 
 
 def test_clip_fit_recovers_a_bound() -> None:
@@ -32,9 +28,8 @@ def test_clip_fit_recovers_a_bound() -> None:
     assert (found.bound, found.edge) == (7.25, False)
     assert found.residual == pytest.approx(0, abs=1e-9)
     assert found.fitted == pytest.approx(row)
-    assert clip_fit(wanted, np.multiply(row, [1.1, 1 / 1.1, 1.1, 1 / 1.1])).residual == pytest.approx(
-        math.log(1.1), 0.05
-    )
+    tenth = np.multiply(row, [1.1, 1 / 1.1, 1.1, 1 / 1.1])
+    assert clip_fit(wanted, tenth).residual == pytest.approx(math.log(1.1), 0.05)
     at_edge = clip_fit(wanted, row, bounds=[8.0, 9.0])
     assert (at_edge.bound, at_edge.edge) == (8, True)
 
@@ -69,21 +64,18 @@ def alignment() -> list[tuple[str, str, str]]:
 def test_the_published_rows_have_the_bounds_that_were_computed(
     row: str, table: str, shift: str, targets: list[np.ndarray]
 ) -> None:
-    source, label, value = {
-        "table1": ("ssa_table1", "method", "mse"),
-        "table6": ("ssa_table6", "model", "squared_error"),
-    }[table]
-    printed = [published.load(source).at(value, **{label: row}, sigma=sigma).number for sigma in range(4, 11)]
+    label, value = {"table1": ("method", "mse"), "table6": ("model", "squared_error")}[table]
+    source = published.load(f"ssa_{table}")
+    printed = [source.at(value, **{label: row}, sigma=sigma).number for sigma in range(4, 11)]
     first = 3 if shift == "shift0" else 2
     found = clip_fit(targets[first : first + 7], printed, bounds=np.arange(2, 60, 0.25))
     increments = np.corrcoef(np.diff(np.log(found.fitted)), np.diff(np.log(printed)))[0, 1]
-    stored = {
-        name: published.load("ssa_column_alignment").at(f"{name}_{shift}", table=table, **{"row": row}).text
-        for name in ("B_clip", "rms_log_resid", "corr_increments")
-    }
-    assert f"{found.bound:.2f}" == stored["B_clip"]
-    assert f"{found.residual:.3f}" == stored["rms_log_resid"]
-    assert f"{increments:.2f}" == stored["corr_increments"]
+    computed = {
+        "B_clip": f"{found.bound:.2f}", "rms_log_resid": f"{found.residual:.3f}", "corr_increments": f"{increments:.2f}"
+    }  # fmt: skip
+    for name, text in computed.items():
+        stored = published.load("ssa_column_alignment").at(f"{name}_{shift}", table=table, **{"row": row})
+        assert text == stored.text
     # Two fits ended where the search began; their footnotes say what is below.
     assert found.edge == (shift == "shift_minus1" and row in ("1L1AH", "1L2AH"))
 

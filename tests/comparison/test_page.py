@@ -112,9 +112,8 @@ def test_the_finding_names_what_differs_and_what_does_not(better):
 def test_training_conditions_are_a_second_declared_summary():
     """By hand: p of a paired t test of log errors, not corrected for one normalizer, whatever cells stand beside it."""
     here = {0: 0.70, 1: 0.78, 2: 0.62}
-    some = study(
-        {"softmax": times(1.0), "ssa": lambda s, k: (here[k] * (1 + 0.1 * k) if s == 1 else 1.0 + 0.3 * k) * s * s}
-    )
+    factor = lambda s, k: here[k] * (1 + 0.1 * k) if s == 1 else 1.0 + 0.3 * k  # noqa: E731
+    some = study({"softmax": times(1.0), "ssa": lambda s, k: factor(s, k) * s * s})
     p = float(scipy.stats.ttest_1samp([math.log(each) for each in here.values()], 0.0).pvalue)
     assert 0.05 / some.family.size < p < 0.05
     mean = math.exp(sum(map(math.log, here.values())) / 3)

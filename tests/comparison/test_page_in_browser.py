@@ -51,9 +51,7 @@ def test_the_report_opens_from_disk_and_asks_for_nothing(opened, width, scheme):
     sizes = tab.evaluate("[...document.images].map(image => [image.complete, image.naturalWidth, image.alt.length])")
     assert len(sizes) == 5
     assert all(done and wide > 300 and words for done, wide, words in sizes)
-    ink, paper = tab.evaluate(
-        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-    )
+    ink, paper = tab.evaluate("(body => [body.color, body.backgroundColor])(getComputedStyle(document.body))")
     dark = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200
     assert dark == (scheme == "dark")
     assert ink != paper
@@ -90,11 +88,9 @@ def test_figures_stand_on_the_ground_of_the_page(opened, scheme):
 
 @pytest.mark.exhaustive
 def test_a_telephone_gets_the_narrow_figures(opened):
-    widths = {
-        width: opened(width, "light")[0].evaluate("[...document.images].map(image => image.naturalWidth)")
-        for width in (420, 1280)
-    }
-    assert all(small <= 600 < large for small, large in zip(widths[420], widths[1280], strict=True))
+    tabs = [opened(width, "light")[0] for width in (420, 1280)]
+    widths = (tab.evaluate("[...document.images].map(image => image.naturalWidth)") for tab in tabs)
+    assert all(small <= 600 < large for small, large in zip(*widths, strict=True))
 
 
 def test_the_first_column_stays_while_a_table_is_scrolled(opened):

@@ -23,23 +23,20 @@ def curve(errors, trivial=1.0):
     return rates.Curve(SPEC, {factor: [value, value] for factor, value in errors.items()}, trivial, log=True)
 
 
-def test_the_best_has_a_worse_rate_on_each_side():
-    found = curve({0.5: 0.4, 1.0: 0.1, 2.0: 0.2})
-    assert (found.best, found.bracket, found.wider()) == (1.0, (0.5, 2.0), [])
-
-
-@pytest.mark.parametrize(("errors", "more"), [({1: 0.1, 2: 0.2, 4: 0.3}, 0.5), ({1: 0.3, 2: 0.2, 4: 0.1}, 8)])
-def test_an_edge_is_no_best_and_is_widened(errors, more):
+@pytest.mark.parametrize(
+    ("errors", "best", "bracket", "more"),
+    [
+        ({0.5: 0.4, 1.0: 0.1, 2.0: 0.2}, 1, (0.5, 2), []),
+        ({1: 0.1, 2: 0.2, 4: 0.3}, None, None, [0.5]),  # an edge is no best, and is widened
+        ({1: 0.3, 2: 0.2, 4: 0.1}, None, None, [8]),
+        ({1: 0.5, 2: 0.1, 4: 0.1}, None, None, [8]),  # 4 errs no more than 2: a plateau at an edge
+        ({1: 0.5, 2: 0.1, 4: 0.1, 8: 0.2}, 2, (1, 8), []),  # one between worse rates has these as its bracket
+        ({1: 0.1, 2: 0.1, 4: 0.1}, None, None, [0.5, 8]),
+    ],
+)
+def test_the_best_has_a_worse_rate_on_each_side(errors, best, bracket, more):
     found = curve(errors)
-    assert (found.best, found.bracket, found.wider()) == (None, None, [more])
-
-
-def test_a_plateau_at_an_edge_is_no_bracket():
-    """4 errs no more than 2, so 8 is run; a plateau between worse rates has these as its bracket."""
-    edge, inside = curve({1: 0.5, 2: 0.1, 4: 0.1}), curve({1: 0.5, 2: 0.1, 4: 0.1, 8: 0.2})
-    assert (edge.best, edge.bracket, edge.wider()) == (None, None, [8])
-    assert (inside.best, inside.bracket, inside.wider()) == (2, (1, 8), [])
-    assert curve({1: 0.1, 2: 0.1, 4: 0.1}).wider() == [0.5, 8]
+    assert (found.best, found.bracket, found.wider()) == (best, bracket, more)
 
 
 def test_a_best_below_a_cliff_is_left_for_half_of_it():
@@ -120,6 +117,7 @@ def test_sensitivity_is_the_mean_log_excess_capped():
     """(log 1 + log 2 + log (0.5 / 0.1)) / 3: the third error is capped at 0.5."""
     found = curve({0.5: 0.2, 1.0: 0.1, 2.0: 30.0}, trivial=0.5)
     assert found.sensitivity == pytest.approx((math.log(2) + math.log(5)) / 3)
+    assert curve({0.5: 3.0, 1.0: 2.0, 2.0: 4.0}, trivial=1.0).sensitivity == 0  # nothing is learned: all are capped
 
 
 def test_both_rates_of_muon_are_scaled_and_one_of_adam():
@@ -149,11 +147,8 @@ def test_tuning_reads_no_prompt_of_the_test(name):
 def test_tuning_asks_in_training_conditions_alone():
     spec = rates.tuning(SPEC, 1.0)
     assert spec.test.draws == "tuning"
-    assert {axis: values for axis, values in spec.test.axes.items() if axis != "length"} == {
-        "sigma_x": [1.0],
-        "sigma_f": [1.0],
-    }
-    assert spec.test.lengths == [max(n for n in SPEC.test.lengths if n <= SPEC.train.curriculum.stop)]
+    length = max(n for n in SPEC.test.lengths if n <= SPEC.train.curriculum.stop)
+    assert spec.test.axes == {"sigma_x": [1.0], "sigma_f": [1.0], "length": [length]}
 
 
 def test_own_rates_without_a_curve_name_the_command(tmp_path):
@@ -165,9 +160,8 @@ def test_own_rates_without_a_curve_name_the_command(tmp_path):
         rates.own(specs, Store(tmp_path))
     said, command = str(refused.value).split("; make it: icl-lab ")
     assert said == "ssa, softmax on linear at nano: no stored learning-rate curve with a best between two worse rates"
-    assert command == (
-        f"rates --task linear --attn 'ssa softmax' --preset nano --set train.steps=9 --results {tmp_path}"
-    )
+    words = "rates --task linear --attn 'ssa softmax' --preset nano --set train.steps=9 --results"
+    assert command == f"{words} {tmp_path}"
 
 
 def test_words_say_shared_or_own():
@@ -181,9 +175,8 @@ def test_words_say_shared_or_own():
 def test_a_curve_whose_best_has_moved_is_noticed():
     still, moved, lost = curve({0.5: 0.2, 1: 0.1, 2: 0.2}), curve({1: 0.2, 2: 0.1, 4: 0.2}), curve({1: 0.1, 2: 0.2})
     assert rates.moved_words({"softmax": still}) == []
-    assert rates.moved_words({"ssa": moved}) == [
-        "ssa: the best of its curve has moved to 2 times the rates of these runs."
-    ]
+    words = "ssa: the best of its curve has moved to 2 times the rates of these runs."
+    assert rates.moved_words({"ssa": moved}) == [words]
     assert rates.moved_words({"ssa": lost}) == ["ssa: its curve has no best any more."]
 
 
@@ -255,12 +248,16 @@ def test_a_curve_is_not_whole_where_a_seed_or_a_factor_lacks():
 
 
 def test_the_command_of_a_curve_with_a_hole_fills_it(monkeypatch):
-    """Of 8, 16 and 32 times the rates, 16 was not run: the factors of the command have it."""
-    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(100, 101) for f in (8.0, 32.0)})
+    """Of 8, 16 and 32 times the rates, 16 was not run, and 8 with one seed: the factors of the command have it."""
+    found = {8.0: at_seeds(100), 32.0: at_seeds(100, 101)}
+    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: found)
     monkeypatch.setattr(rates, "curve", lambda *_: SimpleNamespace(lowest=8.0))
-    with pytest.raises(BadValue, match=r"lacks x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"):
+    assert rates.stored(SPEC, None) is None
+    with pytest.raises(
+        BadValue, match=r"x8 \(seed 101\), x16 \(seed 100 and 101\); .* --factors 0.25,0.5,1,2,4,8,16,32$"
+    ):
         rates.own([SPEC], SimpleNamespace(root="results"))
-    monkeypatch.setattr(rates, "stored_runs", lambda spec, store: {f: at_seeds(*range(100, 103)) for f in (8.0, 32.0)})
+    found |= dict.fromkeys((8.0, 32.0), at_seeds(*range(100, 103)))
     with pytest.raises(BadValue, match=r"--seeds 3 .*--factors 0.25,0.5,1,2,4,8,16,32$"):
         rates.own([SPEC], SimpleNamespace(root="results"))
 
@@ -271,11 +268,6 @@ def test_rows_of_curves_hold_the_best_and_its_bracket():
     assert found["error"] == pytest.approx(0.1)
     assert all(math.isnan(none[name]) for name in rates.BEST)
     assert none["sensitivity"] == pytest.approx(math.log(2) / 2)
-
-
-def test_nothing_is_sensitive_where_nothing_is_learned():
-    """All errors are above that of the trivial reference, so that all are capped alike."""
-    assert curve({0.5: 3.0, 1.0: 2.0, 2.0: 4.0}, trivial=1.0).sensitivity == 0
 
 
 def test_the_figure_rings_a_best_with_a_bracket_alone():

@@ -33,11 +33,8 @@ def test_the_line_is_the_mean_over_seeds_of_the_rescaled_tests(lab, tiny):
     line = rescaled.tested(groups["softmax"])
     assert list(line) == ["labels"]
     cell = {"sigma_x": 1, "sigma_f": 10, "length": 12, "metric": "mse-code"}
-    wanted = [
-        pipeline.sweep(tiny("linear", "softmax", "test.rescale=labels"), seed, lab).at(attn="softmax", **cell)
-        for seed in (0, 1)
-    ]
-    assert line["labels"].at(**cell) == pytest.approx(sum(wanted) / 2)
+    grids = [pipeline.sweep(tiny("linear", "softmax", "test.rescale=labels"), seed, lab) for seed in (0, 1)]
+    assert line["labels"].at(**cell) == pytest.approx(sum(grid.at(attn="softmax", **cell) for grid in grids) / 2)
     study = gather(groups, "softmax")
     table = tables.table(study, groups["softmax"][0].spec)
     row = next(row for row in table.rows if row.cells[0] == "softmax, labels rescaled")
@@ -51,19 +48,18 @@ def test_the_share_above_the_floor_is_that_of_the_bound(lab, tiny):
     grids = [pipeline.sweep(run.spec, run.seed, lab) for runs in groups.values() for run in runs][:2]
     study = gather(groups, "softmax")
     cell = study.line("sigma_f")[-1]
-    floor, error = (
-        sum(grid.at(attn="softmax", metric=each, **cell) for grid in grids) for each in ("floor", "mse-code")
-    )
+    here = {"attn": "softmax", **cell}
+    floor, error = (sum(grid.at(metric=each, **here) for grid in grids) for each in ("floor", "mse-code"))
     assert tables.above_floor(study, "softmax", cell) == f"{1 - floor / error:.0%}"
     assert tables.table(study, groups["softmax"][0].spec).head[-2:] == ["above the floor", "learned?"]
 
 
-@pytest.mark.parametrize(
-    ("task", "settings"),
-    [("maximum", ()), ("linear", ("test.rescale=labels",)), ("linear", ("model.read_in=scaled",))],
-)
-def test_no_rescaled_row_where_nothing_can_be_rescaled(lab, tiny, task, settings):
-    settings = settings if task == "linear" else ("test.axes.length=8",)
+ASKED = ("maximum test.axes.length=8", "linear test.rescale=labels", "linear model.read_in=scaled")
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_no_rescaled_row_where_nothing_can_be_rescaled(lab, tiny, asked):
+    task, *settings = asked.split()
     assert rescaled.runs_of(runs_of(lab, tiny, "softmax", task, 1, *settings)) == []
 
 

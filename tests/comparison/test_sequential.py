@@ -120,12 +120,16 @@ DRAWS = {
 }
 
 
-def intervals(d):
-    """Intervals of all looks at many claims (claims seeds), (looks 2 claims)."""
-    found = []
-    for seeds, error in looks(d.shape[1]):
-        mean, spread = d[:, :seeds].mean(axis=1), d[:, :seeds].std(axis=1, ddof=1) / math.sqrt(seeds)
-        half = stdtrit(seeds - 1, 1 - error / 2) * spread
+def intervals(left, right=0.0, apart=False):
+    """Student's or Welch's intervals of all looks at many claims, sides (claims seeds); (looks 2 claims)."""
+    found, gaps = [], left - right
+    for seeds, error in looks(gaps.shape[1]):
+        mean, spread = gaps[:, :seeds].mean(axis=1), gaps[:, :seeds].std(axis=1, ddof=1) / math.sqrt(seeds)
+        freedom = seeds - 1
+        if apart:
+            parts = np.stack([side[:, :seeds].var(axis=1, ddof=1) / seeds for side in (left, right)])
+            spread, freedom = np.sqrt(parts.sum(axis=0)), parts.sum(axis=0) ** 2 * (seeds - 1) / (parts**2).sum(axis=0)
+        half = stdtrit(freedom, 1 - error / 2) * spread
         found.append((mean - half, mean + half))
     return np.array(found)
 
@@ -192,9 +196,8 @@ def drawn(relation, seen, noise, futures=20_000):
 )
 def test_the_chance_is_that_of_futures_drawn_seed_by_seed(relation, seen, noise, monkeypatch):
     monkeypatch.setattr(sequential, "FUTURES", 20_000)
-    told = chance_to_decide(
-        relation, float(np.mean(seen)), float(np.std(seen, ddof=1)), 0.05, len(seen), (noise, noise), until=24
-    )
+    effect, spread = float(np.mean(seen)), float(np.std(seen, ddof=1))
+    told = chance_to_decide(relation, effect, spread, 0.05, len(seen), (noise, noise), until=24)
     chance = drawn(relation, seen, noise)
     assert 0.1 < chance < 0.9
     assert told == pytest.approx(chance, abs=0.015)  # three standard errors of either

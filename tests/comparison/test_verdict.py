@@ -23,6 +23,7 @@ M = 0.2
         (0.3, 0.5, Direction.ABOVE, EffectSize.BEYOND),
         (0.1, 0.5, Direction.ABOVE, EffectSize.INCONCLUSIVE),
         (-0.1, 0.15, Direction.INCONCLUSIVE, EffectSize.WITHIN),
+        (0.0, 0.15, Direction.INCONCLUSIVE, EffectSize.WITHIN),
         (-0.1, 0.5, Direction.INCONCLUSIVE, EffectSize.NOT_BELOW),
         (-0.5, 0.1, Direction.INCONCLUSIVE, EffectSize.NOT_ABOVE),
         (-0.5, 0.5, Direction.INCONCLUSIVE, EffectSize.INCONCLUSIVE),
@@ -137,13 +138,6 @@ def test_the_words_follow_the_interval_and_not_chance(true):
         assert set(counted) - set(told) <= {word for word, share in counted.items() if share < 0.02}
         for word, share in told.items():
             assert counted[word] == pytest.approx(share, abs=0.05)
-
-
-def test_equal_intervals_have_equal_verdicts():
-    """The verdict of a study that prints 0.905 is that of its interval: near the margin no word flips with it."""
-    for low in np.linspace(-0.4, 0.0, 9):
-        for high in np.linspace(0.01, 0.3, 9):
-            assert direction_of(low, high) is Direction.INCONCLUSIVE
 
 
 def test_an_effect_printed_beyond_the_margin_is_one():

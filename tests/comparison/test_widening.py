@@ -20,12 +20,12 @@ def effects(count: int) -> list[st.Effect]:
         b = rng.normal(rng.normal(0, 2), 0.5, seeds)
         below, above = size * rng.random(2)
         seen = st.paired(np.zeros(seeds), b, "difference")
-        made.append(
-            seen.widened(
-                st.Evaluation(scale="difference", effect=seen.effect, low=seen.effect - below, high=seen.effect + above)
-            )
-        )
+        made.append(seen.widened(noise(seen.effect, seen.effect - below, seen.effect + above)))
     return made
+
+
+def noise(effect: float, low: float, high: float) -> st.Evaluation:
+    return st.Evaluation(scale="difference", effect=effect, low=low, high=high)
 
 
 def test_half_widths_by_hand():
@@ -40,9 +40,7 @@ def test_p_of_one_source_is_that_of_its_test():
     found = st.paired(a, b + 1, "difference")
     assert found.p == pytest.approx(stats.ttest_rel(b + 1, a).pvalue)
     assert found.p == pytest.approx(found.p_t)
-    one = st.paired([0.0], [0.3], "difference").widened(
-        st.Evaluation(scale="difference", effect=0.3, low=0.0, high=0.4)
-    )
+    one = st.paired([0.0], [0.3], "difference").widened(noise(0.3, 0.0, 0.4))
     assert math.isnan(one.p_t)
     assert one.p == pytest.approx(0.05)  # its interval just touches 0
     assert p_value(-2.5, 0, 1, 1) == pytest.approx(2 * stats.norm.sf(2.5))
@@ -65,15 +63,14 @@ def test_p_is_below_one_in_twenty_where_the_interval_excludes_0():
 def test_p_of_what_is_the_same_or_unknown():
     same = st.paired([1, 2, 3], [1, 2, 3], "difference")
     assert same.p == 1
-    assert same.widened(st.Evaluation(scale="difference", effect=0, low=0, high=0)).p == 1
+    assert same.widened(noise(0, 0, 0)).p == 1
     assert math.isnan(st.paired([1], [2], "difference").p)
     assert math.isnan(st.paired([0.1, 0.3], [0.2, 0.4], "difference").p)
     # No noise of any kind: the interval is a point beside 0.
-    point = st.paired([0.0], [1.0], "difference").widened(st.Evaluation(scale="difference", effect=1, low=1, high=1))
+    point = st.paired([0.0], [1.0], "difference").widened(noise(1, 1, 1))
     assert (point.low, point.high, point.p) == (1, 1, 0)
-    np.testing.assert_array_equal(
-        p_value([math.nan, 1, 0, 0], [1, math.nan, 0, 1], 2, [1, 1, 0, 1]), [math.nan] * 2 + [1, 1]
-    )
+    found = p_value([math.nan, 1, 0, 0], [1, math.nan, 0, 1], 2, [1, 1, 0, 1])
+    np.testing.assert_array_equal(found, [math.nan] * 2 + [1, 1])
 
 
 def test_within_a_margin_by_hand():
@@ -85,7 +82,7 @@ def test_within_a_margin_by_hand():
     turned = st.paired([0.01, 0.02, 0.03], [0, 0, 0], "difference")
     assert st.within(turned, 0.0369)
     assert not st.within(turned, 0.0368)
-    wide = found.widened(st.Evaluation(scale="difference", effect=0.02, low=-0.02, high=0.06))
+    wide = found.widened(noise(0.02, -0.02, 0.06))
     assert not st.within(wide, 0.05)
     assert st.within(found, st.MARGIN["difference"])
     assert not st.within(st.paired([1], [1], "difference"), 9)

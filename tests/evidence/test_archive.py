@@ -19,7 +19,7 @@ import torch
 from icl_lab import pipeline as sweeping
 from icl_lab.analyses.boundary import curves
 from icl_lab.base.errors import BadValue, RunFailed
-from icl_lab.base.files import present, write
+from icl_lab.base.files import present
 from icl_lab.base.grid import Grid
 from icl_lab.cli import show
 from icl_lab.runs.archiving import run_files
@@ -124,20 +124,26 @@ def everything(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def altered(run, **fields):
+    """Let the record of a run say something else, as by hand."""
+    env = json.dumps(run.env() | fields)
+    (run.folder / "manifest.json").unlink()
+    (run.folder / "env.json").write_text(env)
+
+
 @pytest.mark.slow
 def test_an_added_run_is_read_as_it_was(own, held, tmp_path):
-    other = Store(tmp_path / "none", held).run(own.spec, 0)
-    assert other.copied
-    assert other.finished
-    assert other.trained
+    store = Store(tmp_path / "none", held)
+    other = store.run(own.spec, 0)
+    assert (other.copied, other.finished, other.trained) == (True, True, True)
     assert other.grid().frame.equals(own.grid().frame)
     assert other.env() == own.env()
     assert other.history() == own.history()
     assert other.errors().axes == own.errors().axes
     assert not (tmp_path / "none").exists()
-    assert Store(tmp_path / "none", held).seeds(own.spec) == [0]
-    assert [run.key for run in Store(tmp_path / "none", held).runs()] == [own.key]
-    assert Store(tmp_path / "none", held).at(other.folder) == other
+    assert store.seeds(own.spec) == [0]
+    assert [run.key for run in store.runs()] == [own.key]
+    assert store.at(other.folder) == other
     assert Store(tmp_path / "none").run(own.spec, 0).copy is None
 
 
@@ -195,10 +201,8 @@ def test_measurements_of_the_same_model_are_taken_over(own, evidence, run, lab, 
         sweeping.sweep(wider, 0, at_home, swap)
     other = at_home.store.run(wider, 0)
     if not same:  # measured with another model than the one that is taken over
-        env = json.dumps(other.env() | {"model_sha256": "0" * 64}).encode()
-        (other.folder / "manifest.json").unlink()
+        altered(other, model_sha256="0" * 64)
         (other.folder / "model.safetensors").unlink()
-        write(other.folder / "env.json", env)
     assert run("evidence", "add", str(own.folder), "--weights")[0] == 0
     assert run("evidence", "add", str(other.folder))[0] == 0
     there = Store(lab.store.root, evidence).run(wider, 0)
@@ -242,15 +246,17 @@ def test_sweep_says_how_far_a_repeated_run_is(own, evidence, run, tmp_path):
 def test_compare_reads_the_evidence_and_says_so(own, held, run, tmp_path):
     words = ("compare", *NAMED, "--attn", "softmax")
     assert "trains 1 of 2 models, about 1 s (1 from evidence)" in run.ok(*words)[1]
-    runs = sorted(path.parts[-5] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv"))
-    assert [Path(path).name for path in runs] == ["linear"] * 2  # softmax alone was trained, and tested rescaled too
-    assert {path.parts[-4] for path in (tmp_path / "results").glob("runs/*/*/*/seed-0/grid.csv")} == {"softmax"}
+
+    def finished(name):
+        return sorted(path.parts[-5:-3] for path in (tmp_path / name).glob("runs/*/*/*/seed-0/grid.csv"))
+
+    assert finished("results") == [("linear", "softmax")] * 2  # it alone was trained, and tested rescaled too
     assert "evidence" not in run.ok(*words, "--no-evidence", results=tmp_path / "other")[1]
-    assert len(list((tmp_path / "other").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
+    assert len(finished("other")) == 3
     code, _, err = run(*words, "--retrain", results=tmp_path / "third")
     assert "--retrain: 2 runs to be done anew, about " in err
     assert "; 1 of the repository's evidence are left out." in err
-    assert len(list((tmp_path / "third").glob("runs/*/*/*/seed-0/grid.csv"))) == 3
+    assert len(finished("third")) == 3
 
 
 @pytest.mark.slow
@@ -288,9 +294,7 @@ def test_adding_twice_changes_nothing(own, held, run):
 
 @pytest.mark.exhaustive
 def test_another_run_of_the_same_seed_needs_replace(own, held, run):
-    env = (own.folder / "env.json").read_text()
-    (own.folder / "env.json").write_text(env.replace('"cpu', '"another cpu'))
-    (own.folder / "manifest.json").unlink()
+    altered(own, device="another cpu")
     before = everything(held.root)
     for words in ((), ("--dry-run",)):
         _, err = run.failed("evidence", "add", str(own.folder), *words)
@@ -306,6 +310,14 @@ def test_another_run_of_the_same_seed_needs_replace(own, held, run):
     assert "model.safetensors" not in kept  # the old model is not that of the new run
 
 
+def with_test(evidence, own, before):
+    """What is held of a run now: what was there as it was, and its test with softmax."""
+    after = evidence.run(own.key).files()
+    assert set(after) == {*before, *SWAPPED}
+    assert {name: after[name] for name in before} == before
+    return after
+
+
 @pytest.mark.parametrize("named", few(1, [True, False]))
 @pytest.mark.slow
 def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, swapped, named):
@@ -318,9 +330,7 @@ def test_a_test_of_the_very_model_that_is_held_is_added(own, evidence, run, swap
     where = (str(own.folder),) if named else ("--results", str(folder))
     for words in (("--dry-run",), ()):
         assert "1 of" in run.ok("evidence", "add", *where, *words)[0]
-    after = evidence.run(own.key).files()
-    assert set(after) == {*before, *SWAPPED}
-    assert {name: after[name] for name in before} == before
+    after = with_test(evidence, own, before)
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     assert evidence.run(own.key).files() == after
 
@@ -331,14 +341,10 @@ def test_an_own_grid_does_not_keep_a_test_out(own, evidence, run, swapped):
     assert run("evidence", "add", str(own.folder))[0] == 0
     before = evidence.run(own.key).files()
     swapped()
-    env = own.env() | {"command": "another one"}
-    (own.folder / "manifest.json").unlink()
-    (own.folder / "env.json").write_text(json.dumps(env))
+    altered(own, command="another one")
     said = f"1 of 1 runs are new in {evidence.root}; the others were there.\n"
     assert run("evidence", "add", str(own.folder))[:2] == (0, said)
-    after = evidence.run(own.key).files()
-    assert set(after) == {*before, *SWAPPED}
-    assert {name: after[name] for name in before} == before
+    with_test(evidence, own, before)
     assert run("evidence", "add", str(own.folder), "--replace")[0] == 0
     assert b"another one" in evidence.run(own.key).find("env.json")
 
@@ -348,9 +354,7 @@ def test_a_test_of_another_model_is_not_added(own, held, run, swapped):
     folder = own.folder.parents[4]
     swapped()
     (own.folder / "grid.csv").unlink()
-    env = own.env() | {"model_sha256": "0" * 64}
-    (own.folder / "manifest.json").unlink()
-    (own.folder / "env.json").write_text(json.dumps(env))
+    altered(own, model_sha256="0" * 64)
     before = everything(held.root)
     assert "it has no grid.csv" in run.failed("evidence", "add", str(own.folder))[1]
     out, _ = run.ok("evidence", "add", "--results", str(folder))
@@ -471,8 +475,6 @@ def test_a_foreign_part_is_named_and_not_read(own, held, run):
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("at", ["publish", "_write_index"])
 def test_an_interrupted_addition_leaves_nothing_behind(own, evidence, run, monkeypatch, reason, at):
-    from icl_lab.runs.evidence import archive
-
     files = {own.key: run_files(own, weights=False)}
     before = everything(evidence.root)
 
@@ -480,7 +482,7 @@ def test_an_interrupted_addition_leaves_nothing_behind(own, evidence, run, monke
         raise reason
 
     with monkeypatch.context() as patch:
-        patch.setattr(archive, at, stop)
+        patch.setattr(archiving, at, stop)
         with pytest.raises((KeyboardInterrupt, RunFailed)):
             evidence.add(files)
     assert {path: data for path, data in everything(evidence.root).items() if path.name != ".lock"} == before
@@ -565,10 +567,9 @@ def test_a_large_read_out_is_not_kept(own, evidence, run, tmp_path, monkeypatch)
 
 def test_verify_and_list_name_what_is_there(own, held, run):
     assert "1 runs, 8 files, every checksum is right" in run.ok("evidence", "verify")[0]
-    out, _ = run.ok("evidence", "list", "ssa")
-    assert len(out.splitlines()) == 1
-    assert own.key in out
-    assert "weights" in out
+    (line,) = run.ok("evidence", "list", "ssa")[0].splitlines()
+    assert own.key in line
+    assert "weights" in line
     assert run("evidence", "list", "softmax")[0] == 2
 
 
@@ -658,12 +659,14 @@ def test_runs_come_by_the_number_of_their_seeds(own, repository):
     assert max(seed for _, seed in held) > 10
 
 
+def git(*words):
+    """What git says of the repository; skip the test where there is none."""
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+    return done.stdout if done.returncode in (0, 1) else pytest.skip("not a checkout")
+
+
 def tracked(*words):
-    git = ["git", "-C", str(ROOT), "ls-files", "-z", *words]
-    done = subprocess.run(git, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip("not a checkout")
-    return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).exists()]
+    return [path for name in git("ls-files", "-z", *words).split("\0") if name and (path := ROOT / name).exists()]
 
 
 def test_tracked_results_stay_small():
@@ -676,24 +679,13 @@ def test_parts_have_not_changed_since_they_were_committed(repository):
     """A part that is written anew stands in history twice."""
     for part in repository.parts:
         files = [f"results/evidence/{part.name}/{name}" for name in part.files]
-        git = ["git", "-C", str(ROOT), "log", "--format=%h", "--diff-filter=M", "--", *files]
-        done = subprocess.run(git, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip("not a checkout")
-        assert done.stdout == "", f"{part.name} was changed by {done.stdout.split()}"
+        assert git("log", "--format=%h", "--diff-filter=M", "--", *files) == "", part.name
 
 
-def test_results_of_users_show_in_no_status(tmp_path):
-    names = [
-        "results/runs/linear/ssa/lite-12345678/seed-0/grid.csv",
-        "results/linear-lite-abc/report.html",
-        "results/x.csv",
-    ]
-    git = ["git", "-C", str(ROOT), "check-ignore", "--no-index", *names, "results/evidence/0022-01234567/cells.parquet"]
-    done = subprocess.run(git, capture_output=True, text=True)
-    if done.returncode == 128:
-        pytest.skip("not a checkout")
-    assert done.stdout.split() == names
+def test_results_of_users_show_in_no_status():
+    names = ["results/runs/a/b/lite-12345678/seed-0/grid.csv", "results/a-lite-abc/report.html", "results/x.csv"]
+    listed = git("check-ignore", "--no-index", *names, "results/evidence/0022-01234567/cells.parquet")
+    assert listed.split() == names
 
 
 def test_a_compressed_table_is_read_like_a_plain_one():
@@ -719,9 +711,7 @@ def test_verify_reads_the_disk_and_not_what_is_in_memory(own, held):
 
 def test_every_table_that_a_stored_study_names_is_stored_with_it():
     """Pages and pictures are drawn again from tables; a table that stayed on the machine where it was made is lost."""
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "results"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    listed = git("ls-files", "results").splitlines()
     assert listed
     for record in (name for name in listed if name.endswith("/study.json")):
         for name in json.loads((ROOT / record).read_text())["files"]:
@@ -734,14 +724,10 @@ def test_why_repeats_differ_is_said_once(monkeypatch, evidence, capsys):
     monkeypatch.setattr(show.summary, "repeated", lambda run, other: next(told))
     own = [SimpleNamespace(copied=False, finished=True, key=str(seed)) for seed in range(3)]
     show.tell_repeat([*own[:2], SimpleNamespace(copied=True), own[2]])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:4] == [
-        "",
-        "beside the repository's runs of the same specification and seed:",
-        "ssa, seed 0: 5 % apart.",
-        "ssa, seed 1: equal in all 6 cells.",
+    assert capsys.readouterr().out.splitlines() == [
+        *("", "beside the repository's runs of the same specification and seed:"),
+        *("ssa, seed 0: 5 % apart.", "ssa, seed 1: equal in all 6 cells.", show.summary.REPEATS_DIFFER),
     ]
-    assert lines[4:] == [show.summary.REPEATS_DIFFER]
     told = iter([None])
     show.tell_repeat(own[:1])
     assert capsys.readouterr().out == ""
@@ -779,10 +765,9 @@ def test_each_axis_of_a_run_has_a_column(evidence):
         {"key": KEY, "contrast": 0.5, "moved": 2.0, "sigma_x": None, "length": 8, "value": 0.125},
         {"key": second, "contrast": None, "moved": None, "sigma_x": 1.0, "length": 8, "value": 0.5},
     ]
+    cell = {"contrast": 0.5, "moved": 2.0, "length": 8}
     for table in ("references", "errors"):
-        assert part_of(evidence, table).select(["contrast", "moved", "length"]).to_pylist() == [
-            {"contrast": 0.5, "moved": 2.0, "length": 8}
-        ]
+        assert part_of(evidence, table).select([*cell]).to_pylist() == [cell]
     again = Archive(evidence.root)
     assert again.run(KEY).files() == files
     assert again.run(KEY).misfits == frozenset()
@@ -862,10 +847,9 @@ def test_a_swap_is_spelled_alike_in_all_tables(evidence, order):
     files = {f"{folder}/errors.safetensors": errors}
     files[f"{folder}/grid.csv"] = grid("length", ("ssa->ssmax:s=swap", "2", 0.25), ("reference:zero", "2", 1.0))
     evidence.add({KEY: dict([*files.items()][::order])})
+    row = {"key": KEY, "swap": "ssmax:s=swap", "length": 2}
     for table in ("cells", "errors"):
-        assert part_of(evidence, table).select(["key", "swap", "length"]).to_pylist() == [
-            {"key": KEY, "swap": "ssmax:s=swap", "length": 2}
-        ]
+        assert part_of(evidence, table).select([*row]).to_pylist() == [row]
     assert evidence.run(KEY).files() == files
 
 
@@ -878,6 +862,5 @@ def test_files_that_fit_no_table_are_named(own, evidence, run):
     for words in (("--dry-run",), ()):
         out, _ = run.ok("evidence", "add", str(own.folder), *words)
         assert out.splitlines()[-1] == said
-    assert run("evidence", "add", str(own.folder))[1].splitlines() == [
-        f"0 of 1 runs are new in {evidence.root}; the others were there."
-    ]
+    none = f"0 of 1 runs are new in {evidence.root}; the others were there.\n"
+    assert run("evidence", "add", str(own.folder))[1] == none

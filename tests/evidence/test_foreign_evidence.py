@@ -119,19 +119,13 @@ def indexed(**said):
 
 
 INDEXES = {
-    **{
-        f"part {name!r}": indexed(name=lambda _, name=name: name)
-        for name in ("../received", "/tmp", "a/b", "", ".hidden")
-    },
-    **{
-        f"file {name}": indexed(files=lambda files, name=name: {**files, name: files["runs.parquet"]})
-        for name in ("../x.parquet", "weights/../../x.safetensors", "/etc/passwd", "notes.txt")
-    },
-    **{
-        f"seeds {seeds!r}": indexed(runs=lambda runs, seeds=seeds: dict.fromkeys(runs, seeds))
-        for seeds in ("0-99999999999", "0-999999999", "x", "", "0--5")
-    },
-}
+    **{f"part {name!r}": indexed(name=lambda _, name=name: name)
+       for name in ("../received", "/tmp", "a/b", "", ".hidden")},
+    **{f"file {name}": indexed(files=lambda files, name=name: {**files, name: files["runs.parquet"]})
+       for name in ("../x.parquet", "weights/../../x.safetensors", "/etc/passwd", "notes.txt")},
+    **{f"seeds {seeds!r}": indexed(runs=lambda runs, seeds=seeds: dict.fromkeys(runs, seeds))
+       for seeds in ("0-99999999999", "0-999999999", "x", "", "0--5")},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", INDEXES.values(), ids=INDEXES)
@@ -174,10 +168,9 @@ def twice(table):
 
 
 def no_parquet(archive):
-    (part,) = archive.parts
-    path = archive.root / part.name / "cells.parquet"
-    path.write_bytes(b"PAR1 and nothing of it PAR1")
-    file = archiving.PartFile(hashlib.sha256(path.read_bytes()).hexdigest(), len(b""))
+    data = b"PAR1 and nothing of it PAR1"
+    (archive.root / archive.parts[0].name / "cells.parquet").write_bytes(data)
+    file = archiving.PartFile(hashlib.sha256(data).hexdigest(), 0)
     indexed(files=lambda files: {**files, "cells.parquet": file})(archive)
 
 
@@ -217,9 +210,8 @@ CONTENTS = {
     **{f"nulls in {name}": filled(*name.split(), None) for name in ("references row", "runs spec_json", "runs layout")},
     **{f"no rows of {name}": changed(name, lambda table: table.slice(0, 0))
        for name in ("cells", "history", "errors", "references", "runs")},
-    "other rows": indexed(
-        files=lambda files: {**files, "cells.parquet": msgspec.structs.replace(files["cells.parquet"], rows=3)}
-    ),
+    "other rows": indexed(files=lambda files: {
+        **files, "cells.parquet": msgspec.structs.replace(files["cells.parquet"], rows=3)}),
     "no Parquet": no_parquet,
     "no table": no_table,
     "layout of a number": layout(lambda kept: 3),
@@ -310,9 +302,10 @@ def test_only_runs_are_added(received, key):
         received.add({"a/b/c/seed-0": {"../x": b"{}"}})
 
 
-@pytest.mark.parametrize(
-    "data", [b"[" * 200_000, b'{"parts": ' + b"[" * 200_000, b"\xff", b"[]", b"null", b'{"parts": 3}']
-)
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize("data", [DEEP, b'{"parts": ' + DEEP, b"\xff", b"[]", b"null", b'{"parts": 3}'])
 def test_an_index_of_anything_else_is_one_line(received, run, data):
     (received.root / archiving.INDEX).write_bytes(data)
     for words in COMMANDS:

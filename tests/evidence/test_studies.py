@@ -48,18 +48,13 @@ def test_numbers_and_tables_are_kept_and_large_ones_compressed(kept, mine, add):
     assert (code, out) == (0, f"1 studies are whole; 1 of them would be new in {kept}: {there}\n")
     assert not there.exists()
     code, out, _ = add()
-    assert code == 0
-    assert out.splitlines() == [
-        f"1 of 1 studies are new in {kept}; the others were there.",
-        f"next: git add -f {there}",
-    ]
+    assert (code, out) == (0, f"1 of 1 studies are new in {kept}; the others were there.\nnext: git add -f {there}\n")
     names = {"big.csv.xz", "small.csv", "table.md", "rest.json", "study.json"}
     assert {path.name for path in there.iterdir()} == names
     assert lzma.decompress((there / "big.csv.xz").read_bytes()).decode() == BIG
     study_folder.verify(there)
     assert add()[1] == f"0 of 1 studies are new in {kept}; the others were there.\n"
-    code, out, _ = add(str(mine), "--dry-run")
-    assert (code, out) == (0, f"1 studies are whole; 0 of them would be new in {kept}\n")
+    assert add(str(mine), "--dry-run")[:2] == (0, f"1 studies are whole; 0 of them would be new in {kept}\n")
 
 
 @pytest.mark.slow

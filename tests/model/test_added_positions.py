@@ -43,14 +43,15 @@ def test_alibi_by_hand():
     assert added[1, 1, :2].tolist() == [-1 / 256, 0]
 
 
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5), (33, 128), (7, 20), (15, 9)])
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (2, 5), (33, 128), (7, 20), (9, 20), (15, 9)])
 def test_buckets_of_t5_are_those_of_transformers(buckets, farthest):
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     code, distance = positions.build(f"t5:buckets={buckets},farthest={farthest}", 16, 4, 12), torch.arange(1000)
-    theirs = t5.T5Attention._relative_position_bucket(
-        -distance, bidirectional=False, num_buckets=buckets, max_distance=farthest
-    )
-    assert torch.equal(code.bucket(distance), theirs)
+    theirs = t5.T5Attention._relative_position_bucket
+    assert torch.equal(code.bucket(distance), theirs(-distance, False, buckets, farthest))
+    code.both_sides, distance = True, torch.arange(-500, 500)
+    if buckets > 7:  # with fewer theirs has none for far ones on each side
+        assert torch.equal(code.bucket(distance), theirs(-distance, True, buckets, farthest))
 
 
 def test_t5_adds_the_number_of_head_and_bucket():
@@ -128,19 +129,16 @@ def test_numbers_of_a_code_learn_and_stay_finite(choice):
         assert (p.grad != 0).any(), name
 
 
-@pytest.mark.parametrize(
-    "choice", representatives(name for name in ADDED if name not in OTHERWISE and name != "average")
-)
+@pytest.mark.parametrize("choice", representatives(name for name in ADDED if name not in (*OTHERWISE, "average")))
 def test_a_bias_is_part_of_the_score(choice):
     """A bias u_i v_j is one more channel of queries and keys."""
     rule, (q, k, _) = stirred(choice), qkv()
     t = q.shape[2]
     u, v = (torch.randn(t, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2))
     added = torch.outer(u, v).expand(HEADS, t, t)
-    wide_q = torch.cat(
-        [q * math.sqrt((WIDTH + 1) / WIDTH), (u * math.sqrt(WIDTH + 1)).view(t, 1).expand(*q.shape[:3], 1)], -1
-    )
-    wide_k = torch.cat([k, v.view(t, 1).expand(*k.shape[:3], 1)], -1)
+    u, v = (each.view(t, 1).expand(*q.shape[:3], 1) for each in (u, v))
+    wide_q = math.sqrt(WIDTH + 1) * torch.cat([q / math.sqrt(WIDTH), u], -1)
+    wide_k = torch.cat([k, v], -1)
     for visible in masks().values():
         torch.testing.assert_close(rule.weights(q, k, visible, added), rule.weights(wide_q, wide_k, visible))
 

@@ -31,8 +31,6 @@ def test_every_token_sees_every_other(attn):
     tokens = torch.randn(2, 9, 1, generator=torch.Generator().manual_seed(1), requires_grad=True)
     (early,) = torch.autograd.grad(model(attn)(tokens)[:, 0].sum(), tokens)
     assert (early[:, 1:].abs().sum((0, 2)) > 0).all()
-    (early,) = torch.autograd.grad(model(attn, "causal")(tokens)[:, 0].sum(), tokens)
-    assert (early[:, 1:] == 0).all() or attn == "cosformer"
 
 
 def test_a_model_of_both_sides_knows_it_everywhere():
@@ -91,17 +89,6 @@ def test_distances_count_both_ways(code):
     causal = torch.ones(5, 5).tril().bool()
     if code != "fire":  # whose distances are shares of the query's place
         assert torch.equal(built.bias(torch.tensor([0, 1, 3, 6, 10]))[:, causal], bias[:, causal])
-
-
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (33, 128), (9, 20)])
-def test_buckets_of_both_sides_are_those_of_transformers(buckets, farthest):
-    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
-    code, distance = positions.build(f"t5:buckets={buckets},farthest={farthest}", 16, 4, 12), torch.arange(-500, 500)
-    code.both_sides = True
-    theirs = t5.T5Attention._relative_position_bucket(
-        -distance, bidirectional=True, num_buckets=buckets, max_distance=farthest
-    )
-    assert torch.equal(code.bucket(distance), theirs)
 
 
 @pytest.mark.parametrize("attn", ["softmax", "ssa"])

@@ -107,15 +107,13 @@ def test_scores_are_what_weights_are_made_of_or_refused(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("name", "factor"), [("softmax+gated", 2), ("forget+gated:per=channel", 2), ("differential", 1)]
-)
-def test_what_follows_the_sum_works_on_patched_weights(name, factor):
+@pytest.mark.parametrize("name", ["softmax+gated", "forget+gated:per=channel", "differential"])
+def test_what_follows_the_sum_works_on_patched_weights(name):
     """Twice the weights are twice the gated sum; the norm of differential attention takes the factor out again."""
     model = build(name)
     own = model.trace(tokens())["layers.0.heads"]
     found = model.trace(tokens(), {"layers.0.weights": lambda w: 2 * w})["layers.0.heads"]
-    torch.testing.assert_close(found, factor * own, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found, (1 if name == "differential" else 2) * own, rtol=1e-3, atol=1e-4)
 
 
 @torch.no_grad()
@@ -197,9 +195,7 @@ def test_what_does_not_fit_is_refused_in_a_line():
         with pytest.raises(BadValue, match=rf"activation 'layers.0.mlp' is \(3, 8, 16\), and its patch is {line}\."):
             model.trace(tokens(), {"layers.0.mlp": patch})
     for asked in ({"patch": {"layers.1.head": tokens()}}, {"only": ["layers.1.head"]}):
-        with pytest.raises(
-            UnknownName, match=r"No activation is called 'layers.1.head'. Did you mean 'layers.1.heads'"
-        ):
+        with pytest.raises(UnknownName, match=r"is called 'layers.1.head'. Did you mean 'layers.1.heads'"):
             model.trace(tokens(), **asked)
     with pytest.raises(BadValue, match=r"reads tokens \(b, t, 1\) of numbers, not \(3, 8\) of torch.float32"):
         model.trace(tokens()[..., 0])
@@ -219,8 +215,6 @@ def test_what_does_not_fit_is_refused_in_a_line():
     for asked in ({"patch": {0: whole}}, {"patch": {None: whole}}, {"only": [3]}, {"only": [("a", "b")]}):
         with pytest.raises(BadValue, match=r"called by a name such as 'layers\.0\.heads', not by"):
             model.trace(tokens(), **asked)
-    with pytest.raises(BadValue, match="600 tokens do not fit into the 512 places"):
-        model.trace(tokens(t=600))
 
 
 def test_the_model_stays_as_it_is_after_an_error():

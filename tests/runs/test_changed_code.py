@@ -14,19 +14,9 @@ from tests.planted import forget, plant
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
-FIELDS = (
-    "train.steps=10",
-    "train.batch=8",
-    "test.prompts=64",
-    "model.width=16",
-    "model.heads=2",
-    "test.axes.length=5,12",
-)
-SMALL = ["--task", "linear", "--preset", "smoke", *(word for field in FIELDS for word in ("--set", field))]
-WILD = [
-    *("--set", "train.rate=1", "--set", "train.clip=1e30", "--set", "train.warmup=0", "--set", "model.norm=no"),
-    *("--set", "model.layers=8", "--set", "train.steps=60"),
-]
+FIELDS = "train.steps=10 train.batch=8 test.prompts=64 model.width=16 model.heads=2 test.axes.length=5,12"
+SMALL = ["--task", "linear", "--preset", "smoke", "--set", FIELDS]
+WILD = ["--set", "train.rate=1 train.clip=1e30 train.warmup=0 model.norm=no model.layers=8 train.steps=60"]
 CHANGED = "made with another version of the normalizer 'ssa' in icl_lab/normalizers/ssa.py (sha256 "
 
 
@@ -72,9 +62,8 @@ def test_python_warns_of_runs_made_with_other_code(run, tmp_path, edit):
         with pytest.warns(UserWarning, match=re.escape(CHANGED)) as warned:
             ask()
         assert [each.filename for each in warned] == [__file__]
-        assert re.search(
-            r"icl-lab sweep --task linear --attn ssa .*--retrain --results .* trains it anew", str(warned[0].message)
-        )
+        (said,) = (str(each.message) for each in warned)
+        assert re.search(r"icl-lab sweep --task linear --attn ssa .*--retrain --results .* trains it anew", said)
     err = run("export", "--all", "--out", str(tmp_path / "cells.parquet"), "--results", str(tmp_path / "results"))[2]
     assert CHANGED in err.splitlines()[-1]
 

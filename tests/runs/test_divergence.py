@@ -11,14 +11,13 @@ from icl_lab.training import loop
 
 pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.slow]
 
-SMALL = ["train.steps=20", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
-SMALL += ["test.axes.length=5,12"]
+SMALL = "train.steps=20 train.batch=8 model.width=16 model.heads=2 test.prompts=64 test.axes.length=5,12"
 # Without norms and warm-up, at the highest rate there is: after two or three steps.
 DIVERGES = ["model.norm=no", "model.mlp=no", "model.layers=8", "train.rate=1", "train.warmup=0", "train.clip=0"]
 
 
 def options(*settings):
-    return [word for setting in (*SMALL, *settings) for word in ("--set", setting)]
+    return ["--set", " ".join((SMALL, *settings))]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How long a training takes counts only what is left of it; where it stands is read from its checkpoint."""
+"""How long a training takes counts only what is left of it; how long a test, its prompts and passes."""
 
 import math
 
@@ -6,34 +6,9 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.base.errors import Stopped
-from icl_lab.pipeline import trained
 from icl_lab.runs import estimate
 from icl_lab.runs.presets import PRESETS
 from icl_lab.runs.spec import resolve
-
-
-@pytest.fixture
-def stopped(tiny, lab):
-    """A run that was stopped after 20 of its 60 steps."""
-    steps, run = iter([False] * 19), lab.store.run(tiny(), 0)
-    object.__setattr__(lab, "stopping", lambda: next(steps, True))
-    with pytest.raises(Stopped, match="step 20 of 60"):
-        trained(run, lab)
-    return run
-
-
-def test_a_stopped_run_stands_at_its_checkpoint(stopped, tiny, lab):
-    assert stopped.checkpoint_step == 20
-    assert lab.store.run(tiny(), 1).checkpoint_step == 0
-
-
-def test_a_damaged_checkpoint_counts_as_none(stopped):
-    path = stopped.folder / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert stopped.checkpoint_step == 0
-    path.write_bytes(b"")
-    assert stopped.checkpoint_step == 0
 
 
 def test_examples_are_those_of_the_steps_that_are_left():

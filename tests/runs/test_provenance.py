@@ -33,10 +33,8 @@ from tests.planted import forget, plant
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
-SMALL = [
-    *("train.steps=6", "train.batch=4", "test.prompts=64", "model.width=16", "model.heads=2", "test.axes.length=5"),
-    *("test.axes.sigma_f=1,2", "test.axes.sigma_x=1"),
-]
+SMALL = ["train.steps=6", "train.batch=4", "test.prompts=64", "model.width=16", "model.heads=2", "test.axes.length=5"]
+SMALL += ["test.axes.sigma_f=1,2", "test.axes.sigma_x=1"]
 PACKAGE = Path(icl.__file__).parent
 MODULES = {
     "training": [f"icl_lab.training.{path.stem}" for path in sorted((PACKAGE / "training").glob("[a-z]*.py"))],
@@ -136,18 +134,16 @@ def test_every_reader_says_that_the_training_is_another(made, edit, run):
     assert said in (study.folder / "report.html").read_text()
     err = run("evidence", "add", "--results", results, "--dry-run")[2]
     assert "were made with another version of the training" in err
-    assert {note for each in every(made.store())[0] for note in each.notes} == {
-        "made with other code (changed: training)"
-    }
+    notes = {note for each in every(made.store())[0] for note in each.notes}
+    assert notes == {"made with other code (changed: training)"}
 
 
 def test_versions_are_told(made, monkeypatch):
     monkeypatch.setattr(provenance, "here", lambda: {"torch": "9.9.9", "Python": "3.99"})
     run = run_of(made)
     assert str(provenance.of(run)) == "changed: Python, torch"
-    assert f"torch {provenance.computing({'torch': torch.__version__}, '3.11')['torch']} (here 9.9.9)" in (
-        provenance.words([run])
-    )
+    made_with = provenance.computing({"torch": torch.__version__}, "3.11")["torch"]
+    assert f"torch {made_with} (here 9.9.9)" in provenance.words([run])
 
 
 def test_runs_of_two_versions_of_torch_are_told(made, monkeypatch):
@@ -356,31 +352,10 @@ def test_a_run_of_a_part_that_is_not_here_is_unknown(own):
         resolve("linear", "gone", "smoke")
 
 
-def curve_runs(store, lab, seeds_of):
-    """Runs of a learning-rate curve of a training that takes seconds, by factor."""
-    spec = resolve("linear", "softmax", "smoke", SMALL)
-    for factor, seeds in seeds_of.items():
-        for seed in seeds:
-            pipeline.sweep(rates.tuning(spec, factor), seed, lab)
-    return spec
-
-
-def test_a_curve_with_a_hole_is_no_curve(lab):
-    """Its best was removed: 0.5, 2 and 4 are left, or one of two seeds is missing at one of them."""
-    spec = curve_runs(lab.store, lab, {0.5: [100], 2.0: [100], 4.0: [100, 101]})
-    runs = rates.stored_runs(spec, lab.store)
-    assert rates.holes(rates.curve(spec, runs).lowest, runs) == {0.5: [101], 1.0: [100, 101], 2.0: [101]}
-    assert rates.stored(spec, lab.store) is None
-    with pytest.raises(BadValue, match=r"lacks x0\.5 \(seed 101\), x1 \(seed 100 and 101\), x2 \(seed 101\); make it"):
-        rates.own([spec], lab.store)
-    curve_runs(lab.store, lab, {0.5: [101], 1.0: [100, 101], 2.0: [101]})
-    assert rates.holes(None, rates.stored_runs(spec, lab.store)) == {}
-    whole = rates.stored(spec, lab.store)
-    assert {factor: len(errors) for factor, errors in whole.errors.items()} == {0.5: 2, 1.0: 2, 2.0: 2, 4.0: 2}
-
-
 def test_a_curve_of_other_code_is_refused(lab, edit):
-    spec = curve_runs(lab.store, lab, {0.5: [100], 1.0: [100], 2.0: [100]})
+    spec = resolve("linear", "softmax", "smoke", SMALL)
+    for factor in (0.5, 1.0, 2.0):
+        pipeline.sweep(rates.tuning(spec, factor), 100, lab)
     rates.check_code([spec], lab.store)
     edit("icl_lab.training.optimizers")
     with pytest.raises(BadValue, match=r"was made with other code \(training\); make it: icl-lab rates .*--retrain"):

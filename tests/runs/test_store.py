@@ -45,18 +45,6 @@ def test_a_finished_run_is_read_and_not_repeated(tiny, lab, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_folder_that_names_no_seed_is_passed_over_and_said(tiny, lab):
-    folder = lab.store.run(tiny(), 0).folder
-    sweeping.sweep(tiny(), 0, lab)
-    folder.rename(folder.with_name("seed-first"))
-    said = []
-    assert list(lab.store.runs(said.append)) == []
-    assert said == [f"{folder.with_name('seed-first')} is not called seed-K as the folder of a run is; move it away."]
-    with pytest.raises(RunFailed, match="is not called seed-K"):
-        list(lab.store.runs())
-
-
-@pytest.mark.slow
 def test_the_layout(tiny, lab):
     spec = tiny("every:balance=half", "ssa:n=2,learn=no")
     sweeping.sweep(spec, 3, lab)
@@ -147,16 +135,32 @@ def stop_at(step):
 
 
 @pytest.fixture
-def stopped(tiny, lab, monkeypatch):
-    """A run with two checkpoints, cut off at step 20."""
-    with monkeypatch.context() as patch:
-        patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
-        patch.setattr(sweeping, "train", stop_at(20))
-        with pytest.raises(Interrupted):
-            sweeping.sweep(tiny(), 0, lab)
-    run = lab.store.run(tiny(), 0)
-    assert all((run.folder / name).exists() for name in CHECKPOINTS)
-    return run
+def cut(lab, monkeypatch):
+    """Begins a run of a specification, with two checkpoints, and cuts it off at step 20."""
+
+    def begin(spec):
+        with monkeypatch.context() as patch:
+            patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
+            patch.setattr(sweeping, "train", stop_at(20))
+            with pytest.raises(Interrupted):
+                sweeping.sweep(spec, 0, lab)
+        run = lab.store.run(spec, 0)
+        assert all((run.folder / name).exists() for name in CHECKPOINTS)
+        return run
+
+    return begin
+
+
+@pytest.fixture
+def stopped(tiny, cut):
+    return cut(tiny())
+
+
+@pytest.fixture
+def afresh(lab):
+    """What a run gives in a results folder of its own, where nothing is kept."""
+    other = dataclasses.replace(lab, store=Store(lab.store.root.parent / "other"))
+    return lambda spec, seed=0: sweeping.sweep(spec, seed, other).frame
 
 
 @pytest.mark.exhaustive
@@ -169,7 +173,7 @@ def stopped(tiny, lab, monkeypatch):
         (CHECKPOINTS, "no checkpoint is whole; starts from step 0"),
     ],
 )
-def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, says, damage):
+def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, afresh, names, says, damage):
     for name in names:
         path = stopped.folder / name
         data = path.read_bytes()
@@ -177,8 +181,17 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(stopped, lab, tiny, names, 
     grid = sweeping.sweep(tiny(), 0, lab)
     assert any(says in line for line in lab.said), lab.said
     assert sum("is damaged" in line for line in lab.said) == len(names)
-    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
-    assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+    assert afresh(tiny()).equals(grid.frame)
+
+
+def test_a_stopped_run_stands_at_its_newest_whole_checkpoint(stopped, tiny, lab):
+    assert stopped.checkpoint_step == 20
+    assert lab.store.run(tiny(), 1).checkpoint_step == 0
+    newest, before = (stopped.folder / name for name in CHECKPOINTS)
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    assert stopped.checkpoint_step == 19
+    before.write_bytes(b"")
+    assert stopped.checkpoint_step == 0
 
 
 class Evil:
@@ -221,7 +234,7 @@ def hostile(kind, state, mark):
     ["negative step", "step beyond the end", "unknown key", "no model", "half a model", "another shape",
      "another optimizer", "unknown normalizer", "a list", "garbage", "code"],
 )  # fmt: skip
-def test_a_checkpoint_of_wrong_content_is_left_aside(stopped, lab, tiny, tmp_path, kind):
+def test_a_checkpoint_of_wrong_content_is_left_aside(stopped, lab, tiny, afresh, tmp_path, kind):
     """And no code of it runs; the training starts afresh, with the same bits."""
     path, mark = stopped.folder / "checkpoint.pt", tmp_path / "ran"
     state = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
@@ -231,8 +244,7 @@ def test_a_checkpoint_of_wrong_content_is_left_aside(stopped, lab, tiny, tmp_pat
     grid = sweeping.sweep(tiny(), 0, lab)
     assert any(f"{path} " in line and "is left aside" in line for line in lab.said), lab.said
     assert not mark.exists()
-    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
-    assert sweeping.sweep(tiny(), 0, other).frame.equals(grid.frame)
+    assert afresh(tiny()).equals(grid.frame)
 
 
 def test_leftovers_of_killed_writes_go_when_a_run_is_locked(tiny, lab):
@@ -274,10 +286,11 @@ def test_a_read_only_run_is_read(tiny, lab, monkeypatch):
 
 @pytest.mark.slow
 def test_a_results_folder_that_vanishes_is_whole_again(tiny, lab):
-    vanishing = dataclasses.replace(
-        lab, tick=lambda stage, done, total, note: shutil.rmtree(lab.store.root) if done == 50 else None
-    )
-    grid = sweeping.sweep(tiny(), 0, vanishing)
+    def tick(stage, done, total, note):
+        if done == 50:
+            shutil.rmtree(lab.store.root)
+
+    grid = sweeping.sweep(tiny(), 0, dataclasses.replace(lab, tick=tick))
     run = lab.store.run(tiny(), 0)
     assert [finding.state for finding in everything(lab.store.root)] == ["whole"]
     assert run.grid().frame.equals(grid.frame)
@@ -301,16 +314,15 @@ def test_a_finished_run_is_kept_until_it_is_finished_again(tiny, lab):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_run_is_left_aside(stopped, lab, tiny):
+def test_a_checkpoint_of_another_run_is_left_aside(stopped, lab, tiny, afresh):
     other = lab.store.run(tiny(), 1)
     other.folder.mkdir(parents=True)
     for name in CHECKPOINTS:
         (other.folder / name).write_bytes((stopped.folder / name).read_bytes())
-    alone = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
     grid = sweeping.sweep(tiny(), 1, lab)
     assert sum("is of another run (linear softmax" in line for line in lab.said) == 2
     assert any("starts from step 0" in line for line in lab.said)
-    assert sweeping.sweep(tiny(), 1, alone).frame.equals(grid.frame)
+    assert afresh(tiny(), 1).equals(grid.frame)
 
 
 def test_a_folder_with_another_specification_is_left_alone(tiny, lab):
@@ -402,17 +414,11 @@ def test_a_place_that_cannot_be_a_folder(tiny, lab):
 
 
 @pytest.mark.slow
-def test_a_switched_run_resumes_and_loads(tiny, lab, monkeypatch):
+def test_a_switched_run_resumes_and_loads(tiny, lab, cut, afresh):
     spec = tiny("linear", "softmax", "train.switch_step=10", "train.switch_to=ssmax")
-    with monkeypatch.context() as patch:
-        patch.setattr("icl_lab.training.loop.CHECKPOINT_SECONDS", 0)
-        patch.setattr(sweeping, "train", stop_at(20))
-        with pytest.raises(Interrupted):
-            sweeping.sweep(spec, 0, lab)
+    run = cut(spec)
     grid = sweeping.sweep(spec, 0, lab)
-    other = type(lab)(Store(lab.store.root.parent / "other"), torch.device("cpu"), lab.said.append)
-    assert sweeping.sweep(spec, 0, other).frame.equals(grid.frame)
-    run = lab.store.run(spec, 0)
+    assert afresh(spec).equals(grid.frame)
     (run.folder / "grid.csv").unlink()
     assert sweeping.sweep(spec, 0, lab).frame.equals(grid.frame)
 
@@ -431,9 +437,8 @@ def test_a_swap_is_an_evaluation_of_its_own_beside_the_run(tiny, lab):
     assert swapped.at(attn="softmax->ssmax:s=swap", **cell) != plain.at(attn="softmax", **cell)
     assert swapped.at(attn="reference:3-nn", **cell) == plain.at(attn="reference:3-nn", **cell)
     same = sweeping.sweep(spec, 0, lab, "temperature:tau=1")
-    assert same.at(attn="softmax->temperature:tau=1", **cell) == pytest.approx(
-        plain.at(attn="softmax", **cell), rel=1e-5
-    )
+    own = plain.at(attn="softmax", **cell)
+    assert same.at(attn="softmax->temperature:tau=1", **cell) == pytest.approx(own, rel=1e-5)
     run.clear()
     assert not run.swapped("ssmax:s=swap").finished
 
@@ -513,21 +518,17 @@ def test_another_rotary_base_at_test_reuses_the_weights(tiny, lab):
 
 
 def test_a_switch_step_may_be_a_share_of_the_steps_in_any_order(tiny):
-    told = tiny("linear", "softmax", "train.switch_step=7/8", "train.switch_to=ssmax", "train.steps=80")
+    def switched(step, *settings):
+        return tiny("linear", "softmax", f"train.switch_step={step}", "train.switch_to=ssmax", *settings)
+
+    told = switched("7/8", "train.steps=80")
     assert told.train.switch_step == 70
-    assert (
-        told.hash == tiny("linear", "softmax", "train.switch_step=70", "train.switch_to=ssmax", "train.steps=80").hash
-    )
-    later = tiny("linear", "softmax", "train.switch_step=7/8", "train.switch_to=ssmax", "train.switch_step=3")
-    assert later.train.switch_step == 3  # the last word counts
-    for wrong, complaint in (
-        ("7/0", "such as 7/8"),
-        ("a/b", "such as 7/8"),
-        ("9/8", "< steps"),
-        ("-1/8", "at least 0"),
-    ):
+    assert told.hash == switched(70, "train.steps=80").hash
+    assert switched("7/8", "train.switch_step=3").train.switch_step == 3  # the last word counts
+    wrong = {"7/0": "such as 7/8", "a/b": "such as 7/8", "9/8": "< steps", "-1/8": "at least 0"}
+    for step, complaint in wrong.items():
         with pytest.raises(BadValue, match=complaint):
-            tiny("linear", "softmax", f"train.switch_step={wrong}", "train.switch_to=ssmax")
+            switched(step)
     with pytest.raises(BadValue, match="a whole number of at least 0"):
         tiny("linear", "softmax", "train.warmup=1/8")
 

@@ -16,13 +16,6 @@ def damaged(folder):
     return [finding for finding in everything(folder) if finding.state == "damaged"]
 
 
-@pytest.mark.slow
-def test_what_was_written_is_whole(restored):  # noqa: F811
-    lab, _ = restored
-    states = [(finding.kind, finding.state) for finding in everything(lab.store.root)]
-    assert states == [("run", "whole"), ("test with another normalizer", "whole")]
-
-
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.slow
 def test_every_damage_to_any_file_is_found(restored, how):  # noqa: F811
@@ -70,7 +63,8 @@ def test_the_command_prints_a_table_and_names_the_damage(restored, run, tmp_path
     lab, made = restored
     root = lab.store.root
     text, _ = run.ok("verify", str(root))
-    assert text.splitlines()[1].split() == ["run", "1", "0", "0", "0"]
+    rows = [line.rsplit(maxsplit=4) for line in text.splitlines()[1:]]
+    assert rows[:2] == [["run", "1", "0", "0", "0"], ["test with another normalizer", "1", "0", "0", "0"]]
     (made.folder / "grid.csv").write_text("no")
     text, err = run.failed("verify", str(root))
     assert f"damaged: {made.folder / 'grid.csv'} is damaged or edited" in text

@@ -45,11 +45,8 @@ def test_what_references_score_in_maximum():
     assert score(task, prompt, "exact-rule") == {"last": 0, "all": 0}
     assert score(task, prompt, "chance")["last"] == pytest.approx(0.9, abs=0.01)
     assert score(task, prompt, "most-recent")["last"] == pytest.approx(0.9 * 7 / 8, abs=0.01)
-    by_hand = Prompt(
-        torch.tensor([[[0.3, 1, 0, 0], [0.9, 0, 1, 0], [0.4, 1, 0, 0]]]),
-        torch.tensor([[0.0, 1, 1]]),
-        torch.ones(1, 3, dtype=torch.bool),
-    )
+    tokens = torch.tensor([[[0.3, 1, 0, 0], [0.9, 0, 1, 0], [0.4, 1, 0, 0]]])
+    by_hand = Prompt(tokens, torch.tensor([[0.0, 1, 1]]), torch.ones(1, 3, dtype=torch.bool))
     three = tasks.build("maximum:classes=3")
     answers = {name: rule(by_hand).argmax(2)[0].tolist() for name, rule in three.references().items()}
     assert answers["exact-rule"] == [0, 1, 1]

@@ -28,12 +28,9 @@ ELSEWHERE = {
     # columns of the evidence's tables, the same in every part
     *(("runs/evidence/tables.py", axis) for axis in ("sigma_x", "sigma_f", "noise", "sigma", "depth", "kept")),
     *(("runs/evidence/tables.py", axis) for axis in ("ignored", "pairs", "concentration")),
-    # decimals of an answer; what test prompts add to the interval of a claim
-    *(
-        (f"{file}.py", "digits")
-        for file in ("cli/commands/prompted", "extras/prompted/report", "extras/prompted/study")
-    ),
-    ("claims/judge.py", "noise"),
+    ("cli/commands/prompted.py", "digits"),  # decimals of an answer
+    *((f"extras/prompted/{file}.py", "digits") for file in ("report", "study")),
+    ("claims/judge.py", "noise"),  # what test prompts add to the interval of a claim
     ("claims/headlines.py", "flip-flop"),  # an experiment, flip-flop-glitches
     ("training/recipe.py", "linear"),  # a schedule
     # words that are explained wherever they stand
@@ -50,10 +47,8 @@ ELSEWHERE = {
 
 
 # What all tasks share.
-BASES = {f"icl_lab.tasks.{name}" for name in ("base", "capabilities", "wording")}
-BASES |= {f"icl_lab.tasks.texts.{name}" for name in ("compressors", "corpus", "grammar", "ngrams")} | {
-    "icl_lab.tasks.texts"
-}
+BASES = {f"icl_lab.tasks.{name}" for name in ("base", "capabilities", "wording", "texts")}
+BASES |= {f"icl_lab.tasks.texts.{name}" for name in ("compressors", "corpus", "grammar", "ngrams")}
 
 
 def modules():

@@ -18,9 +18,7 @@ from icl_lab.tasks.base import Prompt
 from tests.cases import few
 
 HERE = Path(__file__).parent
-SMALL = ["--preset", "smoke"]
-for setting in ("train.steps=10", "train.batch=4", "train.warmup=2", "model.width=8", "test.prompts=64"):
-    SMALL += ["--set", setting]
+SMALL = ["--preset", "smoke", "--set", "train.steps=10 train.batch=4 train.warmup=2 model.width=8 test.prompts=64"]
 pytestmark = pytest.mark.usefixtures("outside", "quick_pictures")
 
 

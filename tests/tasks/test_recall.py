@@ -46,16 +46,14 @@ def test_gaps_follow_the_power_law():
         key = prompt.tokens[:, :1]
         place = ((prompt.tokens == key) & prompt.scored).float().argmax(1)
         gaps = (place - 8) // 2 + 1
-        weights = torch.arange(1, 11, dtype=torch.float64) ** (power - 1)
         shares = torch.bincount(gaps, minlength=11)[1:] / len(gaps)
-        expected = torch.tensor(inclusion(weights.tolist(), 4), dtype=torch.float64) / 4
+        expected = turns_of([gap ** (power - 1) for gap in range(1, 11)], 4).mean(0)
         assert (shares - expected).abs().max() < 4 * math.sqrt(0.25 / len(gaps))
 
 
 def test_the_first_pair_is_asked_soonest_under_zoologys_law():
     """Mean gap of each pair by its place, against the turns of draws without repetition, counted out."""
-    weights = [gap**-0.99 for gap in range(1, 11)]
-    turns = turn_means(weights, 4)
+    turns = (turns_of([gap**-0.99 for gap in range(1, 11)], 4) @ torch.arange(1.0, 11).double()).tolist()
     for law, wanted in (("zoology", turns), ("even", [sum(turns) / 4] * 4)):
         _, prompt = draw(f"recall:law={law}", prompts=40_000, length=28)
         for pair, mean in enumerate(wanted):
@@ -74,36 +72,19 @@ def test_the_law_of_recall_moves_places_alone():
     assert not torch.equal(even.tokens[:, :8], zoology.tokens[:, :8])
 
 
-def turn_means(weights, draws):
-    """The mean of what is drawn in each turn (numbers from 1), without repetition, by the chances of all orders."""
-    means = [0.0] * draws
+def turns_of(weights, draws):
+    """The probability of each weight to be drawn in each turn, without repetition, by the chances of all orders."""
+    found = torch.zeros(draws, len(weights), dtype=torch.float64)
 
     def go(left, chance, turn):
         total = sum(weights[i] for i in left)
         for i in left:
             own = chance * weights[i] / total
-            means[turn] += own * (i + 1)
+            found[turn, i] += own
             if turn + 1 < draws:
                 go(left - {i}, own, turn + 1)
 
     go(frozenset(range(len(weights))), 1.0, 0)
-    return means
-
-
-def inclusion(weights, draws):
-    """The probability that each of the weights is among the first draws without repetition, turn by turn."""
-    found = [0.0] * len(weights)
-
-    def go(left, chance, turns):
-        if not turns:
-            return
-        total = sum(weights[i] for i in left)
-        for i in left:
-            own = chance * weights[i] / total
-            found[i] += own
-            go(left - {i}, own, turns - 1)
-
-    go(frozenset(range(len(weights))), 1.0, draws)
     return found
 
 

@@ -54,6 +54,8 @@ OPTIONS = {
     "digits:patch=0": "patch must be at least 1",
 }
 SETTINGS = [
+    ("linear", "train.shift.sigma_x=-1", "finite and > 0"),
+    ("linear", "train.shift.sigma_y=2", "sigma_f"),
     ("recall", "train.shift.pairs=2.5", "pairs must be a whole number"),
     ("recall", "test.axes.pairs=4,9", "9 pairs and their questions need 36 tokens or more, got 32"),
     ("recall:symbols=16", "test.axes.pairs=4,8", "symbols=16 name keys and values of up to 7 pairs, got 8"),
@@ -75,6 +77,12 @@ SETTINGS = [
     ("linear", "test.axes.length=3", r"must be whole numbers >= 4 .*, got 3"),
     ("linear", "model.mask=full", r"model\.mask=full would show the tokens of linear their own answers"),
     ("text", "model.mask=full", "it is for .*masked-text"),
+    ("linear", "test.draws=paper test.axes.sigma_f=1.5", r"whole sigmas, got 1\.5"),
+    ("every:balance=half", "test.draws=paper", "is not balanced"),
+    ("needle", "test.draws=paper", "no published evaluation set"),
+    ("needle:answer=3", "train.curriculum.start=8 train.curriculum.stop=8", "prompts of 12 or more, got 8"),
+    ("needle-vectors", "train.curriculum.start=2", "a length of 3 or more, got 2"),
+    ("needle-vectors", "test.axes.length=2", "a length of 3 or more, got 2"),
 ]
 CASES = [*((choice, "", words) for choice, words in OPTIONS.items()), *SETTINGS]
 
@@ -83,5 +91,5 @@ CASES = [*((choice, "", words) for choice, words in OPTIONS.items()), *SETTINGS]
 @pytest.mark.parametrize(("choice", "setting", "words"), CASES)
 def test_what_a_task_cannot_be_or_draw_is_refused(choice, setting, words):
     with pytest.raises(LabError, match=words) as refused:
-        resolve(choice, "softmax", "smoke" if choice == "lookup" else "nano", [setting] if setting else [])
+        resolve(choice, "softmax", "smoke" if choice == "lookup" else "nano", setting.split())
     assert "\n" not in str(refused.value)

@@ -197,9 +197,8 @@ def test_lasso_meets_the_conditions_of_its_minimum(dim, length, penalty):
     for n in range(1, length):
         gram, moment = (part[:, n] / n for part in estimators._moments(x, y))
         w = estimators._path(gram, moment, penalty)
-        slope = (x[:, :n].transpose(1, 2) @ (y[:, :n] - (x[:, :n] @ w.unsqueeze(2)).squeeze(2)).unsqueeze(2)).squeeze(
-            2
-        ) / n
+        missed = y[:, :n] - torch.einsum("bnd,bd->bn", x[:, :n], w)
+        slope = torch.einsum("bnd,bn->bd", x[:, :n], missed) / n
         here = w != 0
         close = 1e-9 * moment.abs().max().item()
         assert torch.allclose(slope[here], penalty * w[here].sign(), rtol=0, atol=close)

@@ -21,12 +21,13 @@ def made(shift, prompts=2, length=3, dim=3, seed=7):
     return x, shifts.inputs(rng, x, shift)
 
 
-@pytest.mark.parametrize(
-    ("shift", "last"), [("opposite", OPPOSITE), ("quadrants", QUADRANTS), ("orthogonal", ORTHOGONAL)]
-)
-def test_questions_as_published(shift, last):
+LAST = {"opposite": OPPOSITE, "quadrants": QUADRANTS, "orthogonal": ORTHOGONAL}
+
+
+@pytest.mark.parametrize("shift", LAST)
+def test_questions_as_published(shift):
     plain, x = made(shift)
-    torch.testing.assert_close(x[:, 2], torch.tensor(last), atol=1e-4, rtol=0)
+    torch.testing.assert_close(x[:, 2], torch.tensor(LAST[shift]), atol=1e-4, rtol=0)
     if shift == "orthogonal":
         assert torch.equal(x[:, :2], plain[:, :2])
     else:
@@ -35,11 +36,11 @@ def test_questions_as_published(shift, last):
 
 def test_orthogonal_questions_are_orthogonal_to_all_examples():
     task = tasks.build("regression:dim=6,shift=orthogonal,shifted=always")
-    x = task.sample(stream(0, "x"), 50, 40).tokens[:, ::2]
+    prompt = task.sample(stream(0, "x"), 50, 40)
+    x = prompt.tokens[:, ::2]
     assert x.shape == (50, 6, 6)  # no more than dim - 1 examples leave a direction
     assert (x[:, :-1] @ x[:, -1:].transpose(1, 2)).abs().max() < 1e-4
-    errors = {name: task.errors(each(task.sample(stream(0, "x"), 50, 40)), task.sample(stream(0, "x"), 50, 40)).mean()
-              for name, each in task.references().items()}  # fmt: skip
+    errors = {name: task.errors(each(prompt), prompt).mean() for name, each in task.references().items()}
     assert errors["ridge"].item() == pytest.approx(errors["zero"].item(), rel=1e-4)  # no example tells anything
 
 
@@ -69,10 +70,9 @@ def test_spectrum_of_shifted_inputs(shift):
 @pytest.mark.parametrize("noise", [0, 0.5, 2.0])
 def test_noisy_labels_keep_their_size(noise):
     """Variance 3 + noise^2; the published code on 4,000 prompts of 3 dimensions: a slope on w.x of 0.862."""
-    choices = "", f":noise={noise},shift=noise,shifted=always"
-    clean, y = (
-        tasks.build(f"regression{options}").sample(stream(0, "x"), 20_000, 5).tokens[:, 1::2, 0] for options in choices
-    )
+    shifted = tasks.build(f"regression:noise={noise},shift=noise,shifted=always")
+    both = (task.sample(stream(0, "x"), 20_000, 5) for task in (tasks.build("regression"), shifted))
+    clean, y = (prompt.tokens[:, 1::2, 0] for prompt in both)
     assert y.square().mean().item() == pytest.approx(3 + noise**2, rel=0.02)
     if not noise:
         assert ((clean * y).sum() / clean.square().sum()).item() == pytest.approx(0.862, abs=0.015)

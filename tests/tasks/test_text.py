@@ -14,9 +14,8 @@ from icl_lab.tasks.base import Prompt
 from tests.texts.test_corpus import tokenizer
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
-SMALL = ["--preset", "smoke", "--threads", "1", "--set", "train.steps=3", "--set", "train.batch=2"]
-SMALL += ["--set", "model.width=8", "--set", "test.prompts=4", "--set", "train.curriculum.start=16"]
-SMALL += ["--set", "train.curriculum.stop=16", "--set", "test.axes.length=16,32"]
+SMALL = ["--preset", "smoke", "--threads", "1", "--set", "train.steps=3 train.batch=2 model.width=8 test.prompts=4"]
+SMALL += ["--set", "train.curriculum.start=16 train.curriculum.stop=16 test.axes.length=16,32"]
 WORDS = "the quick brown fox jumps over the lazy dog and does not come back before night falls\n"
 
 
@@ -283,9 +282,8 @@ def test_the_mask_is_no_word_that_is_drawn(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_masked_model_is_trained_and_not_exported(run, tmp_path, monkeypatch, quick_pictures):
     monkeypatch.chdir(tmp_path)
-    small = ["--set", "train.steps=3", "--set", "model.width=8", "--set", "test.axes.length=16"]
-    small += ["--set", "train.curriculum.start=16", "--set", "train.curriculum.stop=16", "--set", "model.mask=causal"]
-    out, err = run.ok("sweep", "--task", "masked-text", "--attn", "softmax", "--preset", "smoke", *small)
+    words = ("--task", "masked-text", "--attn", "softmax", *SMALL, "--set", "model.mask=causal")
+    out, err = run.ok("sweep", *words)
     assert "reference:neighbours" in out
     (path,) = (tmp_path / "results").rglob("env.json")
     assert list(json.loads(path.read_text())["reads"]) == ["pydoc_data.topics"]

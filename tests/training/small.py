@@ -1,6 +1,7 @@
 """Small trainings, whole and in several processes, whose bits tests compare."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -37,17 +38,10 @@ def resumed(spec, *stops):
     """As ``trained``, but stopped after so many steps and taken up by models that know only what was kept."""
     progress, (model, task) = Progress(), setup(spec)
     for stop in stops:
-        asked, kept, begun = [], [], progress.step
+        kept, given = [], (model, task, spec.train, 0, progress)
+        stopping = partial(next, iter([False] * (stop - progress.step - 1)), True)
         with pytest.raises(Stopped, match=f"step {stop} of {spec.train.steps}"):
-            train(
-                model,
-                task,
-                spec.train,
-                0,
-                progress,
-                keep=lambda progress, kept=kept: kept.append(copy.deepcopy(progress)),
-                stopping=lambda asked=asked, begun=begun, stop=stop: asked.append(0) or begun + len(asked) >= stop,
-            )
+            train(*given, keep=lambda now, kept=kept: kept.append(copy.deepcopy(now)), stopping=stopping)
         progress, before, (model, task) = kept[-1], model, setup(spec)
         assert progress.step == stop
         if model.attn != before.attn:

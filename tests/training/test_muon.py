@@ -109,9 +109,8 @@ def test_what_torch_kept_goes_on_here():
     mine.step()
     torchs.step()
     torch.testing.assert_close(ours[0], theirs[0], rtol=0.01, atol=0.01)
-    torch.testing.assert_close(
-        mine.state[ours[0]]["momentum_buffer"], torchs.state[theirs[0]]["momentum_buffer"], rtol=0, atol=0
-    )
+    buffers = (each.state[p]["momentum_buffer"] for each, (p,) in ((mine, ours), (torchs, theirs)))
+    torch.testing.assert_close(*buffers, rtol=0, atol=0)
 
 
 def test_a_tensor_as_rate_is_the_same_and_can_be_filled_anew(amx):

@@ -10,9 +10,19 @@ from icl_lab.base.rng import stream
 from icl_lab.training.loop import Progress, optimizer, prepare, train
 from icl_lab.training.recipe import TrainSpec
 from tests.training.small import numbers, setup
-from tests.training.test_loop import one_step
 
 STILL = ["train.steps=1", "train.schedule=constant", "train.warmup=0", "train.clip=0"]
+
+
+def one_step(spec):
+    """The numbers before and after the first step, and the gradients of it."""
+    model, task = setup(spec)
+    before = numbers(model)
+    prompt = task.sample(stream(0, "train", 0), spec.train.batch, spec.train.length_at(0))
+    task.loss(model(prompt.tokens), prompt).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    train(model, task, spec.train, 0, Progress(), keep=lambda progress: None)
+    return before, numbers(model), gradients
 
 
 def test_matrices_are_named_without_normalizer_parameters(tiny):
@@ -23,11 +33,12 @@ def test_matrices_are_named_without_normalizer_parameters(tiny):
     assert all(dict(gated.named_parameters())[name].ndim == 2 for name in gated.matrices())
 
 
-def test_muon_orthogonalises_matrices_and_adam_the_rest(tiny):
+@pytest.mark.parametrize("recipe", ["muon", "adam"])
+def test_muon_orthogonalises_matrices_and_adam_the_rest(tiny, recipe):
     """Singular values of a move are 0.2 sqrt(max(m, n)) rate times 0.7 to 1.2, which five Newton-Schulz steps leave."""
-    spec = tiny("linear", "softmax", *STILL, "train.optimizer=muon", "train.muon_rate=0.01", "train.rate=0.001")
+    spec = tiny("linear", "softmax", *STILL, f"train.optimizer={recipe}", "train.muon_rate=0.01", "train.rate=0.001")
     before, after, gradients = one_step(spec)
-    matrices = setup(spec)[0].matrices()
+    matrices = setup(spec)[0].matrices() if recipe == "muon" else ()
     for name, gradient in gradients.items():
         moved = after[name] - before[name]
         if name in matrices:
@@ -56,14 +67,15 @@ def test_decay_shrinks_the_matrices_of_the_blocks_alone(tiny, name):
         tiny("linear", "softmax", "train.decay=0.1")
 
 
-@pytest.mark.parametrize(
-    ("ema", "weights"), [(0.2, (0.2, 0.2, 0.2)), (0.3, (3 / 12, 0.3, 0.3)), (0.9, (3 / 12, 4 / 13, 5 / 14))]
-)
-def test_the_tested_parameters_are_the_moving_average(tiny, ema, weights):
+AVERAGES = {0.2: (0.2, 0.2, 0.2), 0.3: (3 / 12, 0.3, 0.3), 0.9: (3 / 12, 4 / 13, 5 / 14)}
+
+
+@pytest.mark.parametrize("ema", AVERAGES)
+def test_the_tested_parameters_are_the_moving_average(tiny, ema):
     """The average starts at the parameters after step 1; its weight is (1 + t) / (10 + t), at most ema."""
     spec = tiny("linear", "softmax", "train.steps=4", f"train.ema={ema}")
     plain, task = setup(tiny("linear", "softmax", "train.steps=4"))
-    seen, mean = [], None
+    seen = []
     engine = prepare(plain, task, optimizer(plain, spec.train), spec.train)
     start = numbers(plain)
     for step in range(4):
@@ -72,7 +84,7 @@ def test_the_tested_parameters_are_the_moving_average(tiny, ema, weights):
         seen.append(numbers(plain))
     # The average begins at what the first step left.
     mean = seen[0]
-    for past, now in zip(weights, seen[1:], strict=True):
+    for past, now in zip(AVERAGES[ema], seen[1:], strict=True):
         mean = {name: past * mean[name] + (1 - past) * now[name] for name in mean}
     averaged, task = setup(spec)
     train(averaged, task, spec.train, 0, Progress(), keep=lambda progress: None)
@@ -159,6 +171,14 @@ def test_a_state_that_was_kept_before_there_was_muon_is_read(tiny):
 
 
 def test_schedules_by_hand():
+    cosine = TrainSpec(steps=1000, rate=1e-3, warmup=99)
+    assert [cosine.rate_at(step) for step in (0, 99)] == pytest.approx([1e-5, 1e-3])
+    assert cosine.rate_at(549) == pytest.approx(1e-3 * (0.01 + 0.99 / 2), rel=0.01)
+    assert cosine.rate_at(999) == pytest.approx(1e-5, rel=0.02)
+    constant = TrainSpec(steps=1000, rate=1e-4, schedule="constant", warmup=0)
+    assert {constant.rate_at(step) for step in range(1000)} == {1e-4}
+    spec = TrainSpec(steps=1000, rate=1e-3, warmup=99, schedule="constant", switch_step=500, switch_to="ssmax")
+    assert [spec.rate_at(step) for step in (499, 500, 599, 999)] == pytest.approx([1e-3, 1e-5, 1e-3, 1e-3])  # anew
     linear = TrainSpec(steps=1000, rate=1.0, schedule="linear", warmup=0)
     assert [linear.rate_at(step) for step in (0, 250, 999)] == pytest.approx([1, 0.75, 0.001])
     stable = TrainSpec(steps=1000, rate=1.0, schedule="wsd", warmup=9, cooldown=0.5)

@@ -45,19 +45,19 @@ def test_factors_of_muon_by_hand():
     found = scaling.parts(model, spec.train)
     start = 1 / math.sqrt(D) / 0.02
     third, step = [slice(k * D, (k + 1) * D) for k in range(3)], math.sqrt(64 / D)
+
+    def whole(start, rate):
+        return [ScaledRows(slice(None), pytest.approx(start), pytest.approx(rate))]
+
     assert found["blocks.1.attention.qkv.weight"] == [
         ScaledRows(third[0], pytest.approx(start * Q), pytest.approx(step * Q)),
         *(ScaledRows(rows, pytest.approx(start), pytest.approx(step)) for rows in third[1:]),
     ]
     assert found["blocks.1.attention.qkv.bias"][0] == ScaledRows(third[0], 1, pytest.approx(Q))
-    assert found["blocks.1.attention.project.weight"] == [
-        ScaledRows(slice(None), pytest.approx(start), pytest.approx(step))
-    ]
+    assert found["blocks.1.attention.project.weight"] == whole(start, step)
     # 4 d outputs: the norm of the step is twice that of a square; d outputs of 4 d inputs: half of it.
-    widen = math.sqrt(64 / (4 * D)) * 2
-    assert found["blocks.1.mlp.widen.weight"] == [ScaledRows(slice(None), pytest.approx(start), pytest.approx(widen))]
-    narrow = ScaledRows(slice(None), pytest.approx(start / 2), pytest.approx(math.sqrt(64 / (4 * D)) / 2))
-    assert found["blocks.1.mlp.project.weight"] == [narrow]
+    assert found["blocks.1.mlp.widen.weight"] == whole(start, math.sqrt(64 / (4 * D)) * 2)
+    assert found["blocks.1.mlp.project.weight"] == whole(start / 2, math.sqrt(64 / (4 * D)) / 2)
     assert found["read_out.weight"] == [ScaledRows(slice(None), pytest.approx(math.sqrt(3 / D)), 64 / D)]
     assert "read_in.weight" not in found
     assert not any("positions" in name or "norm" in name for name in found)
@@ -66,29 +66,25 @@ def test_factors_of_muon_by_hand():
 def test_the_base_keeps_its_rates_but_for_the_last_of_the_mlp():
     spec, model = untrained("train.scaling=mup")
     rates = {name: {part.rate for part in of} for name, of in scaling.parts(model, spec.train).items()}
-    assert {name.partition(".project")[0] for name, of in rates.items() if of != {1.0}} == {
-        "blocks.0.mlp",
-        "blocks.1.mlp",
-    }
+    others = {name.partition(".project")[0] for name, of in rates.items() if of != {1.0}}
+    assert others == {"blocks.0.mlp", "blocks.1.mlp"}
     assert rates["blocks.0.mlp.project.weight"] == {0.25}
     assert rates["read_out.weight"] == rates["blocks.0.mlp.widen.weight"] == {1.0}
 
 
 def test_depth_divides_what_blocks_add():
-    one, other = ("mup", "mup:depth=yes")
-    (spec, model), (deep, same) = (untrained(*WIDE, f"train.scaling={kind}") for kind in (one, other))
-    plain, divided = scaling.parts(model, spec.train), scaling.parts(same, deep.train)
+    def parts(kind, *settings):
+        spec, model = untrained(*WIDE, *settings, f"train.scaling={kind}")
+        return scaling.parts(model, spec.train)
+
+    plain, divided = parts("mup"), parts("mup:depth=yes")
     for name, of in plain.items():
         is_branch = ".project." in name
         for part, own in zip(of, divided[name], strict=True):
             assert own.rate == pytest.approx(part.rate * (0.5 if is_branch else 1))  # 2 of 4 layers
             weight = is_branch and name.endswith("weight")
             assert own.start == pytest.approx(part.start * (math.sqrt(2) * 0.5 if weight else 1))
-    two = [
-        scaling.parts(untrained(*WIDE, "model.layers=2", f"train.scaling={kind}")[1], deep.train)
-        for kind in (one, other)
-    ]
-    assert two[0] == two[1]
+    assert parts("mup", "model.layers=2") == parts("mup:depth=yes", "model.layers=2")
 
 
 def test_starts_are_those_of_the_width():
@@ -101,14 +97,8 @@ def test_starts_are_those_of_the_width():
     q, k, v = model.blocks[0].attention.qkv.weight.chunk(3)
     assert (q.std() / k.std()).item() == pytest.approx(Q, rel=0.05)
     assert v.std().item() == pytest.approx(1 / 16, rel=0.05)
-    larger = spec.model.__class__(layers=4, heads=8, width=256, read_out_start=4.0)
-    assert torch.equal(
-        resolve("linear", "softmax", "nano", [*WIDE, "model.read_out_start=4"])
-        .untrained(tasks.build("linear"), 0)
-        .read_out.weight,
-        4 * model.read_out.weight,
-    )
-    assert larger.read_out_start == 4
+    _, larger = untrained(*WIDE, "model.read_out_start=4")
+    assert torch.equal(larger.read_out.weight, 4 * model.read_out.weight)
 
 
 def moved(spec, model):
@@ -167,14 +157,11 @@ def test_gates_of_the_stream_get_start_and_rate_of_the_width(attn):
 
 def test_normalizers_say_what_their_matrices_read():
     """Mixtures of 8 heads (4 at the base), gates that read queries of 32 channels (16), hidden layers as wide as d."""
-    found = {
-        attn: scaling.parts(untrained(*WIDE, attn=attn)[1], untrained(*WIDE)[0].train)
-        for attn in ("softmax+talking-heads", "differential", f"qassmax:hidden={D}", "ssmax-free")
-    }
-    rules = {
-        attn: {name.rpartition(".")[2]: of for name, of in each.items() if ".rule" in name}
-        for attn, each in found.items()
-    }
+    rules = {}
+    for attn in ("softmax+talking-heads", "differential", f"qassmax:hidden={D}", "ssmax-free"):
+        spec, model = untrained(*WIDE, attn=attn)
+        found = scaling.parts(model, spec.train).items()
+        rules[attn] = {name.rpartition(".")[2]: of for name, of in found if ".rule" in name}
     s = pytest.approx(Q)
     assert rules == {
         "softmax+talking-heads": {"m": [ScaledRows(rate=0.5)]},
