@@ -30,7 +30,7 @@ collect_ignore = ["examples"]  # tasks from outside: a test that wants them regi
 
 # Commands that tests let write or read a results folder: never the repository's own.
 RESULTS = (
-    *("sweep", "train", "compare", "deviant", "doctor", "needle", "law", "learning"),
+    *("sweep", "compare", "deviant", "doctor", "needle", "law", "learning"),
     *("per-position", "context"),
     "site",
     *("theory", "saturation", "probe", "probe-pairs", "heads", "ablate", "boundary", "attention", "report"),

@@ -71,12 +71,12 @@ def test_the_program_is_named_as_it_can_be_typed(tmp_path, monkeypatch, started,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_parts")
-def test_after_a_training_the_same_is_tested_as_typed(run, tmp_path, monkeypatch):
+def test_after_a_sweep_the_same_is_compared_as_typed(run, tmp_path, monkeypatch):
     """With what was imported, and with a switch that was turned off."""
     (tmp_path / "mine.py").write_text((ROOT / "tests" / "examples" / "lookup.py").read_text())
     monkeypatch.chdir(tmp_path)
-    (line,) = following(run.ok("--import", "./mine.py", "train", "--attn", "ssa", *SWEEP, "--no-evidence")[0])
-    typed = "icl-lab --import ./mine.py sweep --task linear --attn ssa --preset smoke --set train.steps=10"
+    (line,) = following(run.ok("--import", "./mine.py", "sweep", "--attn", "ssa", *SWEEP, "--no-evidence")[0])
+    typed = "icl-lab --import ./mine.py compare --attn 'ssa softmax' --task linear --preset smoke --set train.steps=10"
     assert line.startswith(typed)
     assert "--no-evidence" in line.split()
     assert "--evidence" not in line.split()

@@ -99,7 +99,6 @@ REFUSED = [
     (setting("model.positions=none", "test.axes.length=100000"), "the test would need about"),
     (setting("test.prompts=100000000"), "the test would need about"),
     ([*SWEEP, "--seeds", "9", "--jobs", "9", "--set", "train.batch=100000"], "9 trainings at once would need about"),
-    (["train", *LINEAR, "--set", "train.batch=1000000"], "the training would need about"),
     ([*COMPARE, "--set", "test.prompts=100000000"], "the test would need about"),
     (["ablate", *LINEAR, "--set", "train.batch=1000000"], "the training would need about"),
     ([*NEEDLE[:2], "needle:alphabet=50000", *NEEDLE[3:], "--length", "100000"], "the analysis would need"),

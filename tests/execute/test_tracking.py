@@ -227,7 +227,7 @@ def test_the_command_is_kept_without_the_tracker(run, tmp_path):
     words += [word for text in SHORT for word in ("--set", text)]
     out, _ = run.ok(*words, "--dry-run", "--track=tensorboard")
     assert not (tmp_path / "results").exists()
-    out, _ = run.ok("train", *words[1:], "--track", "tensorboard:mine")
+    out, _ = run.ok(*words, "--track", "tensorboard:mine")
     assert "--track tensorboard:mine" in out.splitlines()[-1]  # what is done next is followed as well
     (env,) = (tmp_path / "results").rglob("env.json")
     assert "--track" not in env.read_text()

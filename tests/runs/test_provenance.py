@@ -234,7 +234,7 @@ def test_whoever_takes_up_a_checkpoint_of_other_code_says_so(lab, words, run, tm
     path.write_bytes(checkpoints.packed(state))
     settings = [word for each in [*SMALL, "train.steps=20"] for word in ("--set", each)]
     asked = ["--task", "linear", "--attn", "ssa", "--preset", "smoke", *settings, "--seeds", "2", *words]
-    code, _, err = run("train", *asked, "--results", str(lab.store.root))
+    code, _, err = run("sweep", *asked, "--results", str(lab.store.root))
     assert "its checkpoint was made with another version of the training (sha256 00000000, now " in err
     assert "; it starts anew." in err
     assert held.env()["steps_timed"] == 20

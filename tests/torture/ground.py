@@ -37,7 +37,6 @@ PAGE = "# Parts\n\n<!-- index tasks -->\n<!-- end -->\n"
 FROM_NOTHING: dict[str, list[str]] = {
     "sweep": ["sweep", *LINEAR, "--attn", "ssa"],
     "sweep --swap": ["sweep", *LINEAR, "--attn", "softmax", "--swap", "ssa"],
-    "train": ["train", *LINEAR, "--attn", "ssa"],
     "compare": ["compare", *LINEAR, *BOTH, "--seeds", "2"],
     "ablate": ["ablate", *LINEAR, "--attn", "softmax"],
     "experiment": ["experiment", "table", "--preset", "smoke", "--seeds", "2"],

@@ -77,10 +77,10 @@ def refuses(resume, folder, *given):
 
 @pytest.mark.parametrize(("planted", "found"), [(forgets, "changed: "), (refuses, "nothing, exit code 1")])
 def test_a_run_that_goes_on_wrongly_is_found(ground, monkeypatch, planted, found):
-    whole, resume = undisturbed(ground, "train"), checkpoints.resume
+    whole, resume = undisturbed(ground, "sweep"), checkpoints.resume
     monkeypatch.setattr(checkpoints, "resume", lambda *given: planted(resume, *given))
-    faults = share(["SIGTERM"], "train", 4)
-    assert any(found in each for each in disturbed(ground, "train", faults, whole))
+    faults = share(["SIGTERM"], "sweep", 4)
+    assert any(found in each for each in disturbed(ground, "sweep", faults, whole))
 
 
 def test_a_rest_and_another_byte_are_found(ground):
