@@ -76,7 +76,7 @@ def test_after_a_sweep_the_same_is_compared_as_typed(run, tmp_path, monkeypatch)
     (tmp_path / "mine.py").write_text((ROOT / "tests" / "examples" / "lookup.py").read_text())
     monkeypatch.chdir(tmp_path)
     (line,) = following(run.ok("--import", "./mine.py", "sweep", "--attn", "ssa", *SWEEP, "--no-evidence")[0])
-    typed = "icl-lab --import ./mine.py compare --attn 'ssa softmax' --task linear --preset smoke --set train.steps=10"
+    typed = "icl-lab --import ./mine.py compare --task linear --attn 'ssa softmax' --preset smoke --set train.steps=10"
     assert line.startswith(typed)
     assert "--no-evidence" in line.split()
     assert "--evidence" not in line.split()

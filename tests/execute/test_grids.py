@@ -3,7 +3,6 @@
 import csv
 import math
 from statistics import fmean
-from types import SimpleNamespace
 
 import pytest
 
@@ -88,14 +87,6 @@ def test_an_error_of_zero_is_drawn_on_a_linear_scale(errors, scale):
     asked = {"train.rate": ["0.1", "0.2"]}
     rows = [{"attn": "softmax", "train.rate": rate, "errors": errors} for rate in asked["train.rate"]]
     assert grids.figure(plan(asked), rows, {}, "error").axes[0].get_yscale() == scale
-
-
-def test_a_grid_of_trainings_is_ranked_by_their_last_losses():
-    rows = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 0.5}]
-    run = SimpleNamespace(name="ssa", diverged="", history=lambda: rows)
-    lost = SimpleNamespace(name="ssa", diverged="at step 2", history=lambda: rows)
-    (row,) = grids._rows({"ssa": [run, lost]}, "ssa", tested=False)
-    assert row["errors"] == [0.5, math.inf]
 
 
 @pytest.mark.parametrize(("grid", "sigmas", "marked", "empty"), [
