@@ -34,7 +34,7 @@ def test_stretched_published_prompts_follow_their_functions():
     moved = task.deviate(prompt, [0], 100.0)
     a, b = torch.randn(200, generator=torch.Generator().manual_seed(1)).view(2, 100, 1).expand(2, 100, 64).flatten(1)
     x = moved.tokens[:, 0, 0]
-    assert torch.equal(x, 100 * prompt.tokens[:, 0, 0]) or torch.allclose(x, 100 * prompt.tokens[:, 0, 0])
+    torch.testing.assert_close(x, 100 * prompt.tokens[:, 0, 0])
     torch.testing.assert_close(moved.tokens[:, 1, 0], a * x + b, rtol=1e-4, atol=1e-4)
 
 
@@ -57,12 +57,10 @@ def test_flips_are_split_by_the_class_of_the_deviant():
     before = torch.zeros(3, 4)
     after = torch.tensor([[0.0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0]])
     found = task.disturbed(before, after, prompt, [0])
-    nan = math.nan
+    flips, nan = torch.tensor([[1.0, math.nan], [math.nan, 1.0], [math.nan, 0.0]]), math.nan
+    torch.testing.assert_close(found["balanced-last"], flips, equal_nan=True)
     torch.testing.assert_close(found["flip-with"], torch.tensor([1.0, nan, 0.0]), equal_nan=True)
     torch.testing.assert_close(found["flip-against"], torch.tensor([nan, 1.0, nan]), equal_nan=True)
-    torch.testing.assert_close(
-        found["balanced-last"], torch.tensor([[1.0, nan], [nan, 1.0], [nan, 0.0]]), equal_nan=True
-    )
 
 
 def test_recovery_by_hand():
@@ -102,10 +100,8 @@ def test_first_and_last_index_that_answers_follow_are_accepted(tiny):
 
 
 def test_each_index_and_factor_is_asked_once(lab, tiny):
-    runs = [lab.store.run(tiny("linear"), 0)]
-    assert Deviant(position=(3, 0, 3), factors=(10.0, 1.0, 10.0)).prepared(runs) == Deviant(
-        position=(3, 0), factors=(10.0, 1.0)
-    )
+    asked = Deviant(position=(3, 0, 3), factors=(10.0, 1.0, 10.0)).prepared([lab.store.run(tiny("linear"), 0)])
+    assert (asked.position, asked.factors) == ((3, 0), (10.0, 1.0))
 
 
 @pytest.mark.slow
@@ -113,17 +109,11 @@ def test_table_and_files_of_finished_runs(runs, lab):
     groups = runs("linear", "softmax", "ssa", seeds=2)
     analysis = Deviant(factors=(1.0, 100.0), prompts=64)
     found = runner.ask(analysis, groups, lab)
-    assert found.rules == ["softmax", "ssa"]
-    assert found.seeds == [0, 1]
-    mse = found["deviant"].where(metric="mse", factor=100)
-    assert len(mse.where(attn="softmax").frame) == 2
-    assert len(mse.where(attn="reference:zero").frame) == 1
     text = "\n".join(analysis.table(found))
     assert "| printed (Table 5: 12L8AH, softmax) | 6.4e-05 | 2.20 |" in text
     assert "| `ssa` / `softmax` |" in text
     assert 0.5 < mean(found, "ssa", "mse", 1) / mean(found, "softmax", "mse", 1) < 2
     assert all(run.trained and not run.finished for runs in groups.values() for run in runs)
-    assert list(analysis.figures(found, "a title")) == ["deviant"]
     cells = {"factor": [1.0, 100.0]}
     for of, seed in (("softmax", 1), ("ssa", 0), ("reference:3-nn", 1)):
         drawn, value = analysis.on_resamples(found, of, cells, "", seed), analysis.value(found, of, cells, "", seed)
