@@ -62,7 +62,6 @@ def test_grid_and_table_of_finished_runs(runs, lab):
     groups = runs("linear", "ssa", settings=["test.axes.sigma_f=1,3"])
     found = runner.ask(Heads(prompts=64), groups, lab)
     grid = found["heads"]
-    assert grid.axes == ["sigma_x", "sigma_f", "length", "layer", "head", "index"]
     assert training(grid) == {"sigma_f": 1, "sigma_x": 1, "length": 12}
     one = {"metric": "first", "sigma_f": 3, "sigma_x": 1, "length": 12, "layer": 0, "head": 0}
     assert grid.at(index=1, **one) == 1  # the first question sees one token only
@@ -71,7 +70,6 @@ def test_grid_and_table_of_finished_runs(runs, lab):
     table = Heads().table(found)
     assert sum("| sigma_f 3 |" in line for line in table) == 1
     assert sum("| as in training |" in line for line in table) == 1
-    assert list(Heads().figures(found, "a title")) == ["heads"]
     assert "log n with ssa (largest weight 0." in Heads().finding(found)
 
 
