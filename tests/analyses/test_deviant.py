@@ -8,6 +8,7 @@ import torch
 from icl_lab import tasks
 from icl_lab.analyses import runner
 from icl_lab.analyses.deviant import Deviant, mean, recovery
+from icl_lab.analyses.findings import StoredGrids
 from icl_lab.base.grid import Grid
 from icl_lab.runs.measure import TestSpec, draw
 from icl_lab.tasks.base import Prompt
@@ -137,7 +138,7 @@ def test_prompts_of_the_first_seeds_are_kept(runs, lab):
     assert found["prompts"].values("seed") == [0]
 
 
-def test_claims_are_means_of_logarithms_of_squared_errors(tmp_path):
+def test_claims_are_means_of_logarithms_of_squared_errors():
     who = {"task": "linear", "preset": "lite", "spec": "0", "position": 0, "stderr": 0, "count": 9}
     rows = [
         {**who, "attn": attn, "seed": seed, "factor": factor, "metric": metric, "value": value * factor}
@@ -145,12 +146,7 @@ def test_claims_are_means_of_logarithms_of_squared_errors(tmp_path):
         for factor in (1.0, 100.0)
         for metric in ("mse", "recovery")
     ]
-    grid = Grid.of(rows, ["position", "factor"])
-    (tmp_path / "deviant.csv").write_text(grid.csv())
-    (tmp_path / "positions.csv").write_text(grid.csv())
-    analysis = Deviant()
-    found = analysis.read(tmp_path)
-    assert analysis.seeds(found) == [0, 1]
+    analysis, found = Deviant(), StoredGrids({"deviant": Grid.of(rows, ["position", "factor"])})
     cells = {"factor": [1.0, 100.0]}
     assert analysis.value(found, "ssa", cells, "", 0) == pytest.approx(math.log(10))
     assert analysis.value(found, "ssa", cells, "", 1) == pytest.approx(math.log(20))
