@@ -150,9 +150,7 @@ def test_axe_has_no_complaint(opened, place):
     from axe_playwright_python.sync_playwright import Axe
 
     for page in PAGES:
-        tab, _ = opened(
-            path_of(place, page), complains=True
-        )  # axe asks for style sheets again, which the policy forbids
+        tab, _ = opened(path_of(place, page), complains=True)  # axe asks for what the policy forbids
         found = Axe().run(tab).response["violations"]
         assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == [], page
         tab.close()
