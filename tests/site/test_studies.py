@@ -29,7 +29,7 @@ def test_an_own_study_stands_before_the_repositorys(tmp_path):
     ]  # fmt: skip
 
 
-def test_an_experiment_has_the_title_of_its_file_and_perhaps_a_hash(tmp_path):
+def test_an_experiment_has_the_title_of_its_file_or_its_place(tmp_path):
     files = tmp_path / "files"
     files.mkdir()
     (files / "made-up.toml").write_text(made.EXPERIMENT)
