@@ -11,16 +11,13 @@ def test_grids_are_enough_where_nothing_else_was_collected(monkeypatch, tmp_path
     """The figures of boundary values need curves and tests as well, which older folders lack."""
     grids = {"heads": object(), "errors": object(), "patches": object()}
     specs = {"softmax": resolve("linear", "softmax", "smoke")}
+    assert saturation.Saturation().again(tmp_path, specs) is None  # an empty folder
     for made in (saturation.Saturation(), boundary.Boundary()):
         monkeypatch.setattr(type(made), "read", lambda self, folder: StoredGrids(grids))
     assert saturation.Saturation().again(tmp_path, specs) == Findings(grids, specs)
     assert boundary.Boundary().again(tmp_path, specs) is None
     del grids["errors"]
     assert saturation.Saturation().again(tmp_path, specs) is None
-
-
-def test_nothing_is_put_together_from_an_empty_folder(tmp_path):
-    assert saturation.Saturation().again(tmp_path, {"softmax": resolve("linear", "softmax", "smoke")}) is None
 
 
 OLD = "| normalizer | gap |\n| --- | --- |\n| `ssa` | −0.2 [−0.3, 1.2e−3] |\n| softmax | 0.1 |\n* 3 of 4 heads\n"

@@ -285,7 +285,6 @@ def test_claims_are_shares_or_logarithms_of_errors(kept):
     assert analysis.value(found, "softmax", both, "values", 1) == pytest.approx(0.3)
     assert analysis.value(found, "softmax", both, "", 1) == pytest.approx(math.log(4))
     assert analysis.value(found, "reference:0.25", both, "values", 1) == 0.25
-    assert analysis.prompts_error(found, "reference:0.25", both, "values", 1) == 0
     assert analysis.prompts_error(found, "softmax", both, "values", 1) == pytest.approx(0.1)
     assert [analysis.scale_of(tasks.build("linear"), metric) for metric in ("", "floor", "values")] == [
         "log-ratio", "log-ratio", "difference",
@@ -299,8 +298,7 @@ def test_claims_are_shares_or_logarithms_of_errors(kept):
 
 @pytest.mark.slow
 def test_table_picture_and_finding_of_two_models(runs, lab):
-    groups = {**runs("linear", "softmax", seeds=2)}
-    groups["none"] = runs("linear", "ssa", settings=["model.mlp=no"])["ssa"]
+    groups = runs("linear", "softmax", seeds=2) | {"none": runs("linear", "ssa", settings=["model.mlp=no"])["ssa"]}
     analysis = runner.checked(Equivariance(scales=(10.0, 30.0, 100.0, 1.0), prompts=32), groups)
     found = runner.ask(analysis, groups, lab)
     assert analysis.scales == (1.0, 10.0, 30.0, 100.0)
@@ -309,14 +307,11 @@ def test_table_picture_and_finding_of_two_models(runs, lab):
     assert "| `none` | MLPs |" not in text
     assert "| `reference:zero` | error | 1.0 | 1.0 | 1.0 | 1.0 |" in text
     first, second = analysis.figures(found, "a title")["equivariance"].axes
-    names = [label.get_text() for label in first.get_yticklabels()]
-    shown = {part: found.mean("equivariance", attn="softmax", metric=part, scale=10.0) for part in PARTS}
-    assert names == list(PARTS.values())
-    drawn = {round(bar.get_width(), 6) for bar in first.containers[0]}
-    assert drawn == {round(max(share, -1.0), 6) for share in shown.values()}
+    assert [label.get_text() for label in first.get_yticklabels()] == list(PARTS.values())
+    shares = [found.mean("equivariance", attn="softmax", metric=part, scale=10.0) for part in PARTS]
+    drawn = sorted(bar.get_width() for bar in first.containers[0])
+    assert drawn == pytest.approx(sorted(max(share, -1.0) for share in shares), abs=1e-6)
     assert len(second.containers[1]) == len(PARTS) - 1  # no bar of a part that is not there
     sentence = analysis.finding(found)
     assert sentence.startswith("With labels times 10 the squared failure of equivariance is ")
     assert "with softmax (" in sentence
-    value = analysis.value(found, "softmax", {"scale": [10.0]}, "mlp", 1)
-    assert value == found["equivariance"].at(attn="softmax", metric="mlp", scale=10.0, seed=1)

@@ -138,8 +138,7 @@ def test_rows_carry_labels_references_come_once_and_parts_tick(tiny, lab):
     assert found.rules == ["softmax", "ssa"]
     assert found.seeds == [0, 1]
     references = [name for name in grid.frame["attn"] if name.startswith("reference:")]
-    assert references
-    assert len(references) == len(set(references))
+    assert len(references) == len(set(references)) > 0
     assert set(grid.frame["spec"]) == {tiny().hash, tiny(attn="ssa").hash}
 
 
@@ -151,12 +150,12 @@ def test_a_wrong_question_is_refused_before_training(tiny, lab):
 
 
 def test_values_below_the_least_or_not_finite_are_refused():
-    with pytest.raises(BadValue, match="times must be at least 1, got 0"):
-        Count(times=0)
-    with pytest.raises(BadValue, match="rates must be at least 0, got -1"):
-        Count(rates=(1.0, -1.0))
-    with pytest.raises(BadValue, match="rates must be finite, got nan"):
-        Count(rates=(float("nan"),))
+    for name, value, said in (
+        ("times", 0, "at least 1, got 0"), ("rates", (1.0, -1.0), "at least 0, got -1"),
+        ("rates", (math.nan,), "finite, got nan"),
+    ):  # fmt: skip
+        with pytest.raises(BadValue, match=f"{name} must be {said}"):
+            Count(**{name: value})
 
 
 @pytest.mark.slow
@@ -195,20 +194,17 @@ WHO = {"task": "linear", "preset": "nano", "spec": "0", "attn": "softmax", "seed
 
 
 def cells(*factors: float) -> Grid:
-    place = {**WHO, "metric": "mse", "value": 0.0, "stderr": None, "count": 2}
-    return Grid.of([{**place, "factor": factor} for factor in factors], ["factor"])
+    place = {"metric": "mse", "value": 0.0, "stderr": None, "count": 2}
+    return Grid.of([{**place, "factor": factor} for factor in factors], ["factor"], **WHO)
 
 
 @pytest.fixture
 def kept() -> StoredGrids:
     """Two prompts err 1 and 3 at factor 1, and 2 and 8 at factor 10."""
     trained = SimpleNamespace(run=SimpleNamespace(seed=0))
-    rows = [
-        {**WHO, **row}
-        for factor, errors in ((1.0, [1.0, 3.0]), (10.0, [2.0, 8.0]))
-        for row in TrainedModel.of_prompts(trained, {"factor": factor}, {"mse": torch.tensor(errors)})
-    ]
-    return StoredGrids({"prompts": Grid.of(rows, ["factor", "prompt"])})
+    errors = {1.0: torch.tensor([1.0, 3.0]), 10.0: torch.tensor([2.0, 8.0])}
+    rows = [row for x, e in errors.items() for row in TrainedModel.of_prompts(trained, {"factor": x}, {"mse": e})]
+    return StoredGrids({"prompts": Grid.of(rows, ["factor", "prompt"], **WHO)})
 
 
 def test_a_mean_over_cells_is_drawn_with_the_same_prompts_in_all(kept):

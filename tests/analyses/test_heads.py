@@ -7,6 +7,7 @@ import torch
 
 from icl_lab.analyses import runner
 from icl_lab.analyses.attention_rows import attention_rows, entropy, head_rows, shares, statistics
+from icl_lab.analyses.findings import StoredGrids
 from icl_lab.analyses.heads import Heads, cells_along_axes, spread_out, training
 from icl_lab.base.grid import Grid
 from icl_lab.pipeline import subject
@@ -17,21 +18,9 @@ def test_statistics_of_a_row_by_hand():
     weights = torch.tensor([0.5, 0.1, 0.2, 0.0, 0.2], dtype=torch.float64)
     found = {name: value.item() for name, value in statistics(weights, roles=2).items()}
     entropy = -(0.5 * math.log(0.5) + 0.1 * math.log(0.1) + 2 * 0.2 * math.log(0.2))
-    assert found == pytest.approx(
-        {
-            "largest": 0.5,
-            "top-2": 0.7,
-            "top-5": 1.0,
-            "entropy": entropy / math.log(5),
-            "effective": math.exp(entropy),
-            "first": 0.5,
-            "itself": 0.2,
-            "previous": 0.0,
-            "negative": 0.0,
-            "numbers": 0.9,
-            "answers": 0.1,
-        }
-    )
+    wanted = {"largest": 0.5, "top-2": 0.7, "top-5": 1.0, "first": 0.5, "itself": 0.2, "previous": 0.0, "negative": 0.0}
+    wanted |= {"entropy": entropy / math.log(5), "effective": math.exp(entropy), "numbers": 0.9, "answers": 0.1}
+    assert found == pytest.approx(wanted)
     assert "numbers" not in statistics(weights, roles=1)
     assert statistics(torch.ones(1), roles=1)["entropy"].item() == 0
 
@@ -44,7 +33,6 @@ def test_the_five_largest_of_six_weights_are_summed():
 def test_negative_weights_are_counted_among_all_keys():
     weights = torch.tensor([[0.5, -0.1, 0.0, -0.4], [0.25, 0.25, 0.25, 0.25]])
     assert statistics(weights, roles=1)["negative"].tolist() == [0.5, 0]
-    assert statistics(weights, roles=1)["largest"].tolist() == pytest.approx([0.5, 0.25])
 
 
 def test_cells_differ_from_training_along_one_axis():
@@ -62,7 +50,6 @@ def test_grid_and_table_of_finished_runs(runs, lab):
     groups = runs("linear", "ssa", settings=["test.axes.sigma_f=1,3"])
     found = runner.ask(Heads(prompts=64), groups, lab)
     grid = found["heads"]
-    assert grid.axes == ["sigma_x", "sigma_f", "length", "layer", "head", "index"]
     assert training(grid) == {"sigma_f": 1, "sigma_x": 1, "length": 12}
     one = {"metric": "first", "sigma_f": 3, "sigma_x": 1, "length": 12, "layer": 0, "head": 0}
     assert grid.at(index=1, **one) == 1  # the first question sees one token only
@@ -71,7 +58,6 @@ def test_grid_and_table_of_finished_runs(runs, lab):
     table = Heads().table(found)
     assert sum("| sigma_f 3 |" in line for line in table) == 1
     assert sum("| as in training |" in line for line in table) == 1
-    assert list(Heads().figures(found, "a title")) == ["heads"]
     assert "log n with ssa (largest weight 0." in Heads().finding(found)
 
 
@@ -84,7 +70,7 @@ def test_heads_are_read_where_the_question_ends(runs, lab):
     assert "answers" not in "".join(Heads().table(found))
 
 
-def test_claims_are_medians_over_heads_in_training_conditions(tmp_path):
+def test_claims_are_medians_over_heads_in_training_conditions():
     rows = [
         {"sigma": sigma, "length": 40, "layer": 0, "head": head, "index": index, "metric": "entropy"}
         | {"value": value * sigma + (index == 40), "stderr": 0, "count": 9}
@@ -93,11 +79,8 @@ def test_claims_are_medians_over_heads_in_training_conditions(tmp_path):
         for head, value in enumerate((0.5, 0.25, 4.0))
     ]
     who = {"task": "every", "preset": "lite", "spec": "0", "seed": 0, "attn": "ssa"}
-    grid = Grid.of(rows, ["sigma", "length", "layer", "head", "index"], **who)
-    (tmp_path / "heads.csv").write_text(grid.csv())
     analysis = Heads()
-    found = analysis.read(tmp_path)
-    assert analysis.seeds(found) == [0]
+    found = StoredGrids({"heads": Grid.of(rows, ["sigma", "length", "layer", "head", "index"], **who)})
     assert analysis.value(found, "ssa", {}, "", 0) == 1.5
     assert analysis.value(found, "ssa", {"sigma": [10.0]}, "entropy", 0) == 6
     assert analysis.value(found, "ssa", {"sigma": [10.0], "index": [1]}, "entropy", 0) == 5
@@ -131,9 +114,6 @@ def test_attention_rows_are_those_that_the_model_uses(tiny, untrained):
 def test_rows_of_heads_hold_means_over_prompts():
     values = torch.tensor([[[1.0, 2.0]], [[3.0, 6.0]]])  # two prompts, one layer, two heads
     rows = head_rows({"largest": values}, {"length": 8})
-    assert [(row["length"], row["layer"], row["head"], row["metric"], row["value"]) for row in rows] == [
-        (8, 0, 0, "largest", 2.0),
-        (8, 0, 1, "largest", 4.0),
-    ]
-    assert rows[1]["stderr"] == pytest.approx(2.0)  # sqrt(8 / 2)
-    assert rows[1]["count"] == 2
+    where = {"length": 8, "layer": 0, "metric": "largest", "count": 2}
+    assert rows[0] == {**where, "head": 0, "value": 2.0, "stderr": pytest.approx(1.0)}  # sqrt(2 / 2)
+    assert rows[1] == {**where, "head": 1, "value": 4.0, "stderr": pytest.approx(2.0)}  # sqrt(8 / 2)

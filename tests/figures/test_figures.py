@@ -62,25 +62,14 @@ def test_the_training_cell_is_outlined_where_it_was_measured(grid):
 
 
 def test_a_gap_stays_a_gap(grid):
-    holed = Grid(grid.frame.assign(value=[1.0, np.nan, 3, 4, 5, 6]))
-    axes = draw(holed).axes[0]
-    assert len(texts(axes)) == 5
+    assert len(texts(draw(Grid(grid.frame.assign(value=[1.0, np.nan, 3, 4, 5, 6]))).axes[0])) == 5
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"),
-        (0.0083, "8.3e−3"),
-        (0.12, "0.12"),
-        (3.44, "3.4"),
-        (56.4, "56"),
-        (999.4, "999"),
-        (11_300, "11.3k"),
-        (0.999, "1.0"),
-        (float("inf"), "inf"),
-        (float("-inf"), "-inf"),
-        (float("nan"), "nan"),
+        *((0, "0"), (0.0083, "8.3e−3"), (0.12, "0.12"), (3.44, "3.4"), (56.4, "56"), (999.4, "999")),
+        *((11_300, "11.3k"), (0.999, "1.0"), (math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan")),
     ],
 )
 def test_two_digits_that_fit_a_cell(value, text):
@@ -190,8 +179,7 @@ from pathlib import Path
 from icl_lab.figures.base import encode
 from icl_lab.figures.maps import heat_map
 from icl_lab.base.grid import Grid
-grid = Grid.read(Path(sys.argv[1]))
-encode(heat_map(grid, "sigma", "length", title="t", label="e"), "png")
+encode(heat_map(Grid.read(Path(sys.argv[1])), "sigma", "length", title="t", label="e"), "png")
 print("torch" in sys.modules)
 """
     command = [sys.executable, "-c", script, str(tmp_path / "grid.csv")]
@@ -207,9 +195,8 @@ def test_a_cell_without_finite_answers_is_hatched_and_no_number():
 
 def test_a_rate_of_non_numeric_answers_is_hatched():
     table = {(1.0, 1.0): 0.5, (1.0, 2.0): 0.25, (2.0, 1.0): 0.0, (2.0, 2.0): 1.0}
-    drawn = side_by_side(
-        {"softmax": table, "ssa": table}, "down", "across", label="error", log=False, lost={"ssa": {(2.0, 1.0)}}
-    )
+    both, lost = {"softmax": table, "ssa": table}, {"ssa": {(2.0, 1.0)}}
+    drawn = side_by_side(both, "down", "across", label="error", log=False, lost=lost)
     patches = {axes.get_title(): [p.get_xy() for p in axes.patches if p.get_hatch()] for axes in drawn.axes[:2]}
     assert patches == {"softmax": [], "ssa": [(-0.5, 0.5)]}
     assert {text.get_text() for text in drawn.axes[1].texts} == {"0.5", "0.25", "0", "1.0"}
@@ -250,15 +237,8 @@ def test_the_law_of_the_bound_shows_each_model_and_kind_once():
 
 def test_a_reference_begins_where_it_is_above_0():
     """By hand: on a logarithmic axis no line has a point at or below 0, from which it would fall vertically."""
-    figure = rivals(
-        [1, 2, 3],
-        {"softmax": [[1.0], [2.0], [3.0]]},
-        {"floor": [0.0, 0.5, 1.0]},
-        axis="x",
-        title="",
-        label="y",
-        log=True,
-    )
+    errors, floor = {"softmax": [[1.0], [2.0], [3.0]]}, {"floor": [0.0, 0.5, 1.0]}
+    figure = rivals([1, 2, 3], errors, floor, axis="x", title="", label="y", log=True)
     (drawn,) = (line for line in figure.axes[0].lines if line.get_color() == REFERENCE)
     assert [math.isnan(y) for y in drawn.get_ydata()] == [True, False, False]
 
@@ -281,9 +261,6 @@ def drawn(count):
     return [sum(len(line.get_xdata()) for line in axes.lines) for axes in panels], panels[0].get_xlabel()
 
 
-def test_few_trials_are_all_shown():
+def test_all_of_few_trials_and_every_fifth_of_many_are_shown():
     assert drawn(ranks.SHOWN) == ([600, 300], "trials, best first")
-
-
-def test_of_many_trials_every_so_and_so_many_th_is_shown():
     assert drawn(4 * ranks.SHOWN + 1) == ([481, 240], "trials, best first (one in 5 is shown)")

@@ -1,5 +1,6 @@
 """Figures for print: their widths, their letters, their fonts, and that a grey copy says the same."""
 
+import contextlib
 import re
 import zlib
 
@@ -23,24 +24,18 @@ def curves(width=9.6):
 
 def heat_map():
     rows = [{"x": x, "y": y, "metric": "m", "value": x * y, "stderr": 0, "count": 1} for x in (1, 2) for y in (1, 2)]
-    return maps.heat_map(
-        Grid.of(rows, ["x", "y"], task="t", attn="a", preset="p", spec="s", seed=0), "y", "x", title="t", label="m"
-    )
+    grid = Grid.of(rows, ["x", "y"], task="t", attn="a", preset="p", spec="s", seed=0)
+    return maps.heat_map(grid, "y", "x", title="t", label="m")
 
 
 def fonts(pdf):
     """The kinds of fonts in a PDF, those of its compressed parts too."""
     parts = [pdf]
     for stream in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
-        try:
+        with contextlib.suppress(zlib.error):
             parts.append(zlib.decompress(stream))
-        except zlib.error:
-            continue
-    return {
-        kind.decode()
-        for part in parts
-        for kind in re.findall(rb"/Subtype\s*/(Type3|TrueType|Type1|Type0|CIDFontType2)", part)
-    }
+    kinds = rb"/Subtype\s*/(Type3|TrueType|Type1|Type0|CIDFontType2)"
+    return {kind.decode() for part in parts for kind in re.findall(kinds, part)}
 
 
 @pytest.mark.parametrize(("draw", "columns", "width"), [(curves, 0, 6.75), (curves, 1, 3.25), (heat_map, 0, 3.25)])
@@ -160,10 +155,6 @@ def test_the_command_line_writes_them(run, tmp_path):
     assert "Type3" not in fonts(drawn.read_bytes())
     out, err = run.ok("compare", "--attn", "ssa", "--attn", "softmax", *words, "--style", "paper")
     (folder,) = (tmp_path / "results").glob("compare-*")
-    assert {path.stem for path in folder.glob("*.pdf")} >= {
-        "forest-paper",
-        "curves-paper",
-        "ratios-paper",
-        "maps-paper",
-    }
+    written = {path.stem for path in folder.glob("*.pdf")}
+    assert written >= {f"{name}-paper" for name in ("forest", "curves", "ratios", "maps")}
     assert not paper.wanted()

@@ -129,18 +129,15 @@ def test_a_metric_that_is_zero_throughout_says_so():
 
 
 def test_whole_places_get_whole_ticks_that_do_not_touch():
-    axes = Figure().subplots()
-    axes.plot(range(1, 41), range(40))
-    ticks(axes.xaxis, range(1, 41))
-    assert all(float(place).is_integer() for place in axes.get_xticks())
-    few = Figure().subplots()
-    few.plot([0, 1, 2], [1, 2, 3])
-    ticks(few.xaxis, [0, 1, 2])
-    assert list(few.get_xticks()) == [0, 1, 2]
-    near = Figure().subplots()
-    near.plot([1, 2, 1000], [1, 2, 3])
-    ticks(near.xaxis, [1, 2, 1000])
-    assert list(near.get_xticks()) != [1, 2, 1000]
+    def shown(places):
+        axes = Figure().subplots()
+        axes.plot(places, places)
+        ticks(axes.xaxis, places)
+        return list(axes.get_xticks())
+
+    assert all(float(place).is_integer() for place in shown(range(1, 41)))
+    assert shown([0, 1, 2]) == [0, 1, 2]
+    assert shown([1, 2, 1000]) != [1, 2, 1000]
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.3), (2.0, 9.0), (1.0, 60.0), (1e-3, 1e4), (1e-12, 1e3)])
@@ -185,10 +182,8 @@ def test_maps_take_as_many_columns_as_there_is_room():
 
 
 def test_a_forest_is_sorted_and_hollow_where_nothing_is_sure():
-    rows = {
-        "ssa": (ranking.Dot(2.0, 1.5, 3.0, clear=True), "words of ssa"),
-        "lssa": (ranking.Dot(0.9, 0.5, 0.95), "words of lssa"),
-    }
+    dot, clear = ranking.Dot(0.9, 0.5, 0.95), ranking.Dot(2.0, 1.5, 3.0, clear=True)
+    rows = {"ssa": (clear, "words of ssa"), "lssa": (dot, "words of lssa")}
     axes = ranking.forest(rows, title="", label="l", baseline="softmax", ratio=True).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["lssa", "ssa"]
     assert [text.get_text() for text in axes.texts] == ["words of lssa", "words of ssa"]

@@ -89,20 +89,21 @@ def test_a_tokenizer_of_a_file_is_saved_with_its_model(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("field", "spec"),
+    ("spec", "said"),
     [
-        ("model.block=llama", {"block": "llama"}),
-        ("model.final_norm=none", {"final_norm": "none"}),
-        ("model.qk_norm=True", {"qk_norm": True}),
-        ("model.norm_in=True", {"norm_in": True}),
-        ("model.mlp=False", {"mlp": False}),
-        ("model.positions=none", {"positions": "none"}),
-        ("model.positions=rotary:ntk=yes", {"positions": "rotary:ntk=yes"}),
-        ("model.positions=learned:random=100", {"positions": "learned:random=100"}),
+        *(
+            ({field: value}, f"^model.{field}={value} has no counterpart")
+            for field, value in (
+                *(("block", "llama"), ("final_norm", "none"), ("qk_norm", True), ("norm_in", True), ("mlp", False)),
+                *(("positions", code) for code in ("none", "rotary:ntk=yes", "learned:random=100")),
+            )
+        ),
+        ({"reading": TokenSpec(width=1, outputs=1, roles=2, train_tokens=48)}, "only models of the task text"),
+        ({"attn": "forget"}, "'forget' weighs keys by the tokens themselves"),
     ],
 )
-def test_a_model_without_counterpart_is_refused(tmp_path, field, spec):
-    with pytest.raises(BadValue, match=f"^{field} has no counterpart"):
+def test_a_model_without_counterpart_is_refused(tmp_path, spec, said):
+    with pytest.raises(BadValue, match=said):
         convert.save(moved(**spec), corpus(""), tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
@@ -112,24 +113,12 @@ def test_the_start_of_the_read_in_is_no_field_of_the_saved_model(tmp_path):
     assert (tmp_path / "saved").exists()
 
 
-def test_models_that_read_numbers_are_refused(tmp_path):
-    numbers = TokenSpec(width=1, outputs=1, roles=2, train_tokens=48)
-    with pytest.raises(BadValue, match="only models of the task text"):
-        convert.save(moved(reading=numbers), corpus(""), tmp_path / "saved")
-
-
-def test_a_normalizer_that_no_cache_serves_is_refused(tmp_path):
-    with pytest.raises(BadValue, match="'forget' weighs keys by the tokens themselves"):
-        convert.save(moved("forget"), corpus(""), tmp_path / "saved")
-    assert not (tmp_path / "saved").exists()
-
-
 @pytest.mark.exhaustive
 def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = ["--set", "train.steps=5", "--set", "test.prompts=4"]
-    cli.main(["sweep", "--task", "text", "--attn", "ssa", "--preset", "smoke", *few], standalone_mode=False)
-    cli.main(["sweep", "--task", "linear", "--attn", "ssa", "--preset", "smoke", *few], standalone_mode=False)
+    for task in ("text", "linear"):
+        cli.main(["sweep", "--task", task, "--attn", "ssa", "--preset", "smoke", *few], standalone_mode=False)
     cli.main(["export-hf", "text/ssa/smoke", "--to", "mine"], standalone_mode=False)
     assert "next: icl-lab lm mine --attn ssa" in capsys.readouterr().out
     assert "library_name: transformers" in (tmp_path / "mine" / "README.md").read_text()
@@ -140,10 +129,8 @@ def test_a_run_is_exported_and_read_by_other_commands(tmp_path, monkeypatch, cap
     assert says("The ", max_new_tokens=5, do_sample=False)[0]["generated_text"].startswith("The ")
     with pytest.raises(BadValue, match="mine is not empty: name a new folder"):
         cli.main(["export-hf", "text/ssa/smoke", "--to", "mine"], standalone_mode=False)
-    with pytest.raises(
-        BadValue,
-        match=r"linear has no text, whose models would be language models; tasks that have: masked-text, text\.",
-    ):
+    said = r"linear has no text, whose models would be language models; tasks that have: masked-text, text\."
+    with pytest.raises(BadValue, match=said):
         cli.main(["export-hf", "linear/ssa/smoke", "--to", "other"], standalone_mode=False)
 
 

@@ -21,9 +21,8 @@ def test_weights_are_those_of_the_formulas():
     assert bounds.weigher("softmax")(z)[0].tolist() == pytest.approx([1 / 8, 2 / 8, 5 / 8])
     # (1 + 3)^1.5 = 8, (1 + 0)^1.5 = 1, (1 + 3)^-1.5 = 1/8
     assert bounds.weigher("ssa")(rows([3.0, 0.0, -3.0]))[0].tolist() == pytest.approx([64 / 73, 8 / 73, 1 / 73])
-    n, s = 3, 0.43
-    weights = [n ** (s * value) for value in (1.0, -2.0, 0.5)]
-    expected = [weight / sum(weights) for weight in weights]
+    powers = [3 ** (0.43 * z) for z in (1.0, -2.0, 0.5)]
+    expected = [power / sum(powers) for power in powers]
     assert bounds.weigher(SSMAX)(rows([1.0, -2.0, 0.5]))[0].tolist() == pytest.approx(expected)
 
 

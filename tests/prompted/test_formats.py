@@ -46,10 +46,9 @@ def test_numbers_keep_so_many_decimals(value, digits, text):
 def test_labels_that_are_hidden_are_not_said():
     built = tasks.build("every:balance=half,labels=hidden")
     prompt = built.sample(stream(0, "x"), 1, 4)
-    for form in FORMATS:
-        text = str(sent(built, form, prompt, 6, instruct=False))
-        assert "True" not in text
-        assert "False" not in text
+    text = "".join(str(sent(built, form, prompt, 6, instruct=False)) for form in FORMATS)
+    assert "True" not in text
+    assert "False" not in text
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -59,9 +58,8 @@ def test_tasks_are_written_without_their_answers(task, form):
     built = tasks.build(task)
     prompt, other = built.sample(stream(0, "x"), 1, LENGTH), built.sample(stream(1, "x"), 1, LENGTH)
     t = int(prompt.scored[0].nonzero().min())
-    cut = type(prompt)(
-        torch.cat((prompt.tokens[:, : t + 1], other.tokens[:, t + 1 :]), 1), other.targets, prompt.scored
-    )
+    tokens = torch.cat((prompt.tokens[:, : t + 1], other.tokens[:, t + 1 :]), 1)
+    cut = type(prompt)(tokens, other.targets, prompt.scored)
     assert sent(built, form, prompt, t, 3) == sent(built, form, cut, t, 3)
     assert sent(built, form, prompt, t, 3) != sent(built, form, other, t, 3)
 
@@ -81,11 +79,9 @@ def test_every_choice_is_heard_as_itself(task):
         outputs = torch.zeros(*prompt.targets.shape, built.outputs)
         outputs[torch.arange(64), t] = told.outputs(choice, built.outputs)
         errors = built.errors(outputs, prompt)
-        for number, at in enumerate(t):
-            one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
+        for one, at, own in zip(prompt.pieces(1), t, errors, strict=True):
             right = told.right(one, at, str) == choice
-            last = errors[number][~errors[number].isnan()][-1]
-            assert last == (0 if right else 1)
+            assert own[~own.isnan()][-1] == (0 if right else 1)
 
 
 def test_an_own_task_is_put_into_words(own_parts):
@@ -145,9 +141,7 @@ READERS = {
 @pytest.mark.parametrize("task", READERS)
 def test_who_reads_the_words_as_they_are_meant_answers_right(task):
     built = tasks.build(task)
-    prompt = built.sample(stream(0, "x"), 32, LENGTH)
-    for number in range(32):
-        one = type(prompt)(*(p[number : number + 1] for p in (prompt.tokens, prompt.targets, prompt.scored)))
+    for one in built.sample(stream(0, "x"), 32, LENGTH).pieces(1):
         t = int(one.scored[0].nonzero().max())
         told = speech(built).tell(one, t, lambda value: f"{value:.9f}")
         assert READERS[task](told) == speech(built).right(one, t, str)

@@ -12,9 +12,8 @@ settings.register_profile("untimed", deadline=None)  # a busy machine is no faul
 settings.load_profile("untimed")
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float))
 WAYS = st.sampled_from(["{:.2f}", "{:+.3f}", "{:.0f}", "{!r}", "{:e}", "{:E}"])
-LABELS = st.sampled_from(
-    ["", "answer: ", "Answer:", "#Answer: ", "# answer: ", "The answer is ", "Output: ", "y = ", "final answer: "]
-)
+SAID = ["", "answer: ", "Answer:", "#Answer: ", "# answer: ", "The answer is ", "Output: ", "y = ", "final answer: "]
+LABELS = st.sampled_from(SAID)
 AROUND = st.sampled_from(["{}", "  {} ", "{}.", "**{}**", "`{}`", "```{}```", "\n{}\n", '"{}"'])
 
 

@@ -25,14 +25,7 @@ from icl_lab.runs.store import Store
 from icl_lab.runs.study_folder import Member, StudyRecord, publish
 
 SMALL = ["train.steps=60", "train.batch=8", "model.width=16", "model.heads=2", "test.prompts=64"]
-ENV = {
-    "command": "icl-lab sweep --task x",
-    "commit": "abc123",
-    "finished": "2026-11-21T10:00:00+00:00",
-    "device": "cpu",
-}
-
-
+ENV = {"command": "icl-lab sweep --task x", "commit": "abc123", "device": "cpu"}
 EXPERIMENT = """
 title = "Made"
 paper = "Somebody, 2025"
@@ -112,10 +105,8 @@ def called(store, attn, seed=0):
 
 def study(root, name, table="", kind="compare", members=(), command="icl-lab compare", files=None):
     """A folder with a record, a table and a picture."""
-    runs = [
-        Member("group", run.spec.task, run.spec.attn, run.spec.preset, run.spec.hash, run.seed, run.swap)
-        for run in members
-    ]
+    specs = [(run, run.spec) for run in members]
+    runs = [Member("group", spec.task, spec.attn, spec.preset, spec.hash, run.seed, run.swap) for run, spec in specs]
     record = StudyRecord(kind, {"baseline": "softmax"}, runs, command, "abc123", "a machine")
     folder = root / name
     publish(record, folder, {"table.md": table, **(files or {})}, {})

@@ -133,7 +133,7 @@ def test_every_specification_has_a_page_with_its_command(site, store):
 def test_a_study_names_its_runs_and_copied_files(site, store):
     (name,) = [name for name in site if name.startswith("studies/")]
     page = Page(site[name])
-    assert {link.removeprefix("../") for link in page.links() if link.startswith("../runs/")} <= set(site)
+    assert len([link for link in page.links() if link.startswith("../runs/")]) == 2
     assert "0, 1" in page.text  # its seeds
     assert "It was found." in " ".join(page.text)
     copied = {PurePosixPath(path).name for path in site if path.startswith("files/")}
@@ -195,20 +195,13 @@ def test_a_claim_leads_to_its_own_place_with_both_sides_a_seed(store):
     assert {anchor, urldefrag(other.page)[1]} <= {found.get("id") for tag, found in page.tags if tag == "article"}
     text = " ".join(" ".join(page.text).split())
     for told in (
-        "A is less",
-        "ratio 0.5",
-        "99 % interval [0.4, 0.6]",
-        "ssa 1 2 3",
-        "softmax 2 4 6",
-        "ratio 0.5 0.5 0.5",
+        *("A is less", "99 % interval [0.4, 0.6]", "ssa 1 2 3", "softmax 2 4 6", "ratio 0.5 0.5 0.5"),
+        *("softmax at sigma_f 4, 5", "ssa below softmax", "0.1 against 0.2", "00000000 (not stored)"),
     ):
         assert told in text
-    for told in ("softmax at sigma_f 4, 5", "ssa below softmax", "0.1 against 0.2", "00000000 (not stored)"):
-        assert told in text
-    links = page.links()
-    assert len([link for link in links if link.startswith("../runs/linear-")]) == 2
+    assert len([link for link in page.links() if link.startswith("../runs/linear-")]) == 2
     (study,) = [name for name in site if name.startswith("studies/")]
-    assert f"../{study}" in links
+    assert f"../{study}" in page.links()
     assert f"../{entry.page}" in Page(site[study]).links()
     assert f"../{other.page}" not in Page(site[study]).links()
 
@@ -245,9 +238,8 @@ def test_the_scale_that_decides_most_stands_first(store):
 
 def test_a_side_compared_with_itself_is_told_by_cells():
     entry = made.claim("A is less", "below")
-    same = replace(
-        entry, claim=msgspec.structs.replace(entry.claim, left=msgspec.structs.replace(entry.claim.left, of="softmax"))
-    )
+    left = msgspec.structs.replace(entry.claim.left, of="softmax")
+    same = replace(entry, claim=msgspec.structs.replace(entry.claim, left=left))
     assert same.relation == "softmax at training conditions below softmax at sigma_f 4, 5"
 
 
@@ -284,10 +276,10 @@ def test_the_list_counts_seeds_of_studies_without_experiment(store):
     pages_of = {study.place: f"studies/{study.id}.html" for study in stock.studies}
     assert all("Other studies" not in " ".join(Page(site[page]).text) for page in pages_of.values())
     rows = re.findall(r'href="(studies/[^"]+)".*?data-c="seeds"[^>]*>([^<]*)<', site["runs.html"].decode(), re.DOTALL)
-    assert dict(rows) == {
-        pages_of["compare-x"]: "2",
-        pages_of["compare-y"]: "1",
-        pages_of["notes"]: "",
+    assert {place: dict(rows)[page] for place, page in pages_of.items()} == {
+        "compare-x": "2",
+        "compare-y": "1",
+        "notes": "",
     }
 
 

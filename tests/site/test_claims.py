@@ -57,6 +57,10 @@ def repository(folder):
     return store
 
 
+def recorded():
+    return csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
+
+
 @pytest.fixture(scope="module", params=["lite", pytest.param("all", marks=pytest.mark.exhaustive)])
 def stock(request, tmp_path_factory):
     """The claims of the repository, at one scale or at all, without the pages of runs and studies."""
@@ -72,11 +76,8 @@ def stock(request, tmp_path_factory):
 @pytest.mark.slow
 def test_every_claim_leads_to_its_cells_and_numbers(stock):
     site = build(stock)
-    rows = [
-        row
-        for row in csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
-        if row["state"] != "not run" and row["preset"] in {each.found.preset for each in stock.claims.all}
-    ]
+    presets = {each.found.preset for each in stock.claims.all}
+    rows = [row for row in recorded() if row["state"] != "not run" and row["preset"] in presets]
     assert len(rows) == len(stock.claims.all) > 100
     pages = {name: Places(data) for name, data in site.items() if name.endswith(".html")}
     linked = {link for link in pages["findings.html"].links if link.startswith("experiments/")}
@@ -95,15 +96,11 @@ def test_every_claim_leads_to_its_cells_and_numbers(stock):
             assert place["numbers"] == []
             continue
         assert place["numbers"] == [row["effect"]]
-        shown = math.exp(float(row["effect"])) if row["scale"] == "log-ratio" else float(row["effect"])
-        assert f"{shown:.3g}" in place["text"]
+        on, back = (math.log, math.exp) if row["scale"] == "log-ratio" else (float, float)
+        assert f"{back(float(row['effect'])):.3g}" in place["text"]
         if row["low"]:
-            ends = [
-                math.exp(float(row[end])) if row["scale"] == "log-ratio" else float(row[end]) for end in ("low", "high")
-            ]
-            assert "[{:.3g}, {:.3g}]".format(*ends) in place["text"]
+            assert f"[{back(float(row['low'])):.3g}, {back(float(row['high'])):.3g}]" in place["text"]
         # The values beside it give the same number.
-        on = math.log if row["scale"] == "log-ratio" else float
         left, right = (math.fsum(map(on, side)) / len(side) for side in (entry.found.left, entry.found.right))
         assert left - right == pytest.approx(float(row["effect"]), rel=1e-6, abs=1e-9), row
         assert [len(values) for _, values in entry.table] == [len(entry.seeds)] * 3
@@ -115,10 +112,9 @@ def test_false_discovery_rates_are_those_of_the_record(tmp_path, monkeypatch):
     monkeypatch.setattr(comparisons, "against_baseline", lambda *_: None)
     found = claims.judged(repository(tmp_path), ROOT / "experiments").all
     assert len(found) > 400
-    rows = csv.DictReader((ROOT / "results" / "claims.csv").read_text().splitlines())
-    recorded = {(row["experiment"], row["preset"], row["claim"]): float(row["q"] or "nan") for row in rows}
+    rates = {(row["experiment"], row["preset"], row["claim"]): float(row["q"] or "nan") for row in recorded()}
     for each in (entry.found for entry in found):
-        assert each.q == pytest.approx(recorded[each.experiment, each.preset, each.claim], nan_ok=True), each.claim
+        assert each.q == pytest.approx(rates[each.experiment, each.preset, each.claim], nan_ok=True), each.claim
 
 
 @pytest.mark.slow
@@ -160,9 +156,8 @@ def test_many_variants_are_a_table_alone(monkeypatch):
     assert compared.drawn
     monkeypatch.setattr(comparisons, "MOST_CURVES", 0)
     assert (compared.drawn, compared.has_data) == (False, False)
-    tuned = replace(
-        compared, curves={"softmax": Curve(resolve("linear", "softmax", "smoke"), {1: [0.2]}, 1.0, log=True)}
-    )
+    curve = Curve(resolve("linear", "softmax", "smoke"), {1: [0.2]}, 1.0, log=True)
+    tuned = replace(compared, curves={"softmax": curve})
     assert (tuned.drawn, tuned.has_data) == (False, True)  # its curves over learning rates are
 
 

@@ -47,10 +47,16 @@ def place(tmp_path_factory):
 
 @pytest.fixture
 def opened(watched, place):
-    """Opens a page of the site."""
-    return lambda page="index.html", width=1280, scheme="light", at=None: watched(
-        at or f"{place.as_uri()}/{page}", width, scheme
-    )
+    """Opens a page of the site; returns the tab and what it asks for. No page complains unless a test says so."""
+    heard = []
+
+    def call(page="index.html", width=1280, scheme="light", at=None, complains=False):
+        tab, asked, complaints = watched(at or f"{place.as_uri()}/{page}", width, scheme)
+        heard.append([] if complains else complaints)
+        return tab, asked
+
+    yield call
+    assert not any(heard), heard
 
 
 def page_of(place, start, folder="runs"):
@@ -65,9 +71,11 @@ def path_of(place, page):
 
 
 def shown(tab):
-    return tab.eval_on_selector_all(
-        "#list tbody tr:not([hidden]) td[data-c=name] a", "all => all.map(a => a.textContent)"
-    )
+    return tab.locator("#list tbody tr:not([hidden]) td[data-c=name] a").all_text_contents()
+
+
+def rows_of(tab, selector):
+    return tab.eval_on_selector_all(selector, "all => all.map(row => [...row.cells].map(cell => cell.textContent))")
 
 
 PAGES = [
@@ -81,10 +89,9 @@ PAGES = [
 )
 def test_pages_open_from_disk_without_requests_or_complaints(opened, place, width, scheme):
     for page in PAGES:
-        tab, asked, complaints = opened(path_of(place, page), width, scheme)
+        tab, asked = opened(path_of(place, page), width, scheme)
         tab.wait_for_timeout(200)
         assert [url for url in asked if not url.startswith(("file:", "data:"))] == [], page
-        assert complaints == [], page
         assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), page
         paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         dark = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200
@@ -98,15 +105,14 @@ def test_pages_open_from_disk_without_requests_or_complaints(opened, place, widt
 def test_pages_print_without_controls_and_with_whole_tables(opened, place):
     """At the width of A4 within the margins of a browser."""
     for page in PAGES:
-        tab, _, _ = opened(path_of(place, page), width=717)
+        tab, _ = opened(path_of(place, page), width=717)
         tab.emulate_media(media="print")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 717, page
-        assert tab.locator("nav:visible, input:visible, select:visible, button:visible:not(th button)").count() == 0, (
-            page
-        )
+        controls = tab.locator("nav:visible, input:visible, select:visible, button:visible:not(th button)")
+        assert controls.count() == 0, page
         assert tab.eval_on_selector_all(".wide", "all => all.map(e => e.scrollWidth > e.clientWidth)").count(True) == 0
         tab.close()
-    tab, _, _ = opened()
+    tab, _ = opened()
     tab.evaluate("document.querySelectorAll('.cards tbody tr').forEach(row => { row.hidden = true; })")
     assert tab.locator(".cards tbody tr:visible").count() == 0
     tab.emulate_media(media="print")
@@ -114,17 +120,13 @@ def test_pages_print_without_controls_and_with_whole_tables(opened, place):
 
 
 def test_the_table_of_cards_sorts_by_effect(opened):
-    tab, _, _ = opened()
-    names = "all => all.map(row => row.cells[0].textContent)"
-    rows = ".cards tbody tr"
-    assert tab.eval_on_selector_all(rows, names) == ["ssa", "ssmax"]
-    tab.click("[data-sort=near]")  # 0.5 and 2
-    assert tab.eval_on_selector_all(rows, names) == ["ssa", "ssmax"]
-    tab.click("[data-sort=near]")
-    assert tab.eval_on_selector_all(rows, names) == ["ssmax", "ssa"]
-    tab.click("[data-sort=far]")  # which ssmax was not asked
-    tab.click("[data-sort=far]")
-    assert tab.eval_on_selector_all(rows, names) == ["ssa", "ssmax"]
+    tab, _ = opened()
+    clicks = {"": ["ssa", "ssmax"], "near": ["ssa", "ssmax"], "near again": ["ssmax", "ssa"]}  # 0.5 and 2
+    clicks |= {"far": ["ssa", "ssmax"], "far again": ["ssa", "ssmax"]}  # which ssmax was not asked
+    for click, names in clicks.items():
+        if click:
+            tab.click(f"[data-sort={click.split()[0]}]")
+        assert [row[0] for row in rows_of(tab, ".cards tbody tr")] == names, click
     assert tab.url.endswith("#sort=-far")
     tab.click(".cards a")
     assert "ssa against softmax" in tab.inner_text("h1")
@@ -148,7 +150,7 @@ def test_axe_has_no_complaint(opened, place):
     from axe_playwright_python.sync_playwright import Axe
 
     for page in PAGES:
-        tab, _, _ = opened(path_of(place, page))
+        tab, _ = opened(path_of(place, page), complains=True)  # axe asks for what the policy forbids
         found = Axe().run(tab).response["violations"]
         assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == [], page
         tab.close()
@@ -164,7 +166,7 @@ def test_words_stand_out_from_their_ground(opened, scheme):
         return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
     assert (1.05) / (luminance("#767676") + 0.05) == pytest.approx(4.54, abs=0.005)  # printed by WebAIM
-    tab, _, _ = opened(scheme=scheme)
+    tab, _ = opened(scheme=scheme)
     names = ["ink", "soft", "link", "yes", "no", "same", "open", "paper", "box"]
     read = "names => names.map(n => getComputedStyle(document.documentElement).getPropertyValue(`--${n}`).trim())"
     light = {}
@@ -177,13 +179,13 @@ def test_words_stand_out_from_their_ground(opened, scheme):
 
 
 def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
-    tab, _, _ = opened("runs.html")
+    tab, _ = opened("runs.html")
     everything = len(shown(tab))
     tab.fill("#search", "SSA linear")
     assert set(shown(tab)) == {"ssa", "compare-x"}  # the study has that normalizer
     tab.select_option("[data-filter=kind]", "run")
     assert shown(tab) == ["ssa"]
-    again, _, _ = opened(at=tab.url)
+    again, _ = opened(at=tab.url)
     assert shown(again) == ["ssa"]
     again.click("#clear")
     assert len(shown(again)) == everything
@@ -194,7 +196,7 @@ def test_search_and_filters_choose_rows_and_stand_in_the_address(opened):
 
 
 def test_the_box_above_searches_from_every_page(opened, place):
-    tab, _, _ = opened(page_of(place, "linear-ssa"))
+    tab, _ = opened(page_of(place, "linear-ssa"))
     tab.fill(".find input", "ssmax")
     tab.press(".find input", "Enter")
     tab.wait_for_selector("#list")
@@ -202,26 +204,19 @@ def test_the_box_above_searches_from_every_page(opened, place):
 
 
 def test_columns_sort_both_ways_and_say_so(opened):
-    tab, _, _ = opened("runs.html#kind=run&task=linear")
-    head = "[data-sort=number]"
-    values = "all => all.map(cell => cell.textContent)"
-    cells = "#list tbody tr:not([hidden]) td[data-c=number]"
-    tab.click(head)
-    assert tab.evaluate("document.querySelector('[data-sort=number]').parentElement.ariaSort") == "ascending"
-    up = tab.eval_on_selector_all(cells, values)
-    numbers = [float(value.split()[0]) for value in up if value]
-    assert numbers == sorted(numbers)
-    assert len(set(numbers)) > 2
-    tab.click(head)
-    assert tab.evaluate("document.querySelector('[data-sort=number]').parentElement.ariaSort") == "descending"
-    down = [float(value.split()[0]) for value in tab.eval_on_selector_all(cells, values) if value]
-    assert down == numbers[::-1]
-    assert tab.eval_on_selector_all(cells, values)[-1] == ""  # a damaged run has no number, either way
-    assert up[-1] == ""
+    tab, _ = opened("runs.html#kind=run&task=linear")
+    for way, sign in (("ascending", 1), ("descending", -1)):
+        tab.click("[data-sort=number]")
+        assert tab.evaluate("document.querySelector('[data-sort=number]').parentElement.ariaSort") == way
+        *some, last = tab.locator("#list tbody tr:not([hidden]) td[data-c=number]").all_text_contents()
+        numbers = [sign * float(value.split()[0]) for value in some]
+        assert numbers == sorted(numbers)
+        assert len(set(numbers)) > 2
+        assert last == ""  # a damaged run has no number, either way
 
 
 def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
-    tab, _, _ = opened("runs.html")
+    tab, _ = opened("runs.html")
     count = tab.evaluate(
         """() => { const body = document.querySelector("#list tbody");
           for (let i = 0; i < 80; i += 1) body.append(body.rows[0].cloneNode(true));
@@ -235,17 +230,17 @@ def test_more_rows_than_a_few_are_shown_when_asked_for(opened):
 
 
 def test_a_map_is_read_and_moved_by_pointer_and_keyboard(opened, place):
-    tab, _, _ = opened(page_of(place, "linear-ssa"))
-    last = lambda: tab.eval_on_selector_all("#map td", "all => all.slice(-3).map(cell => cell.textContent)")  # noqa: E731
+    tab, _ = opened(page_of(place, "linear-ssa"))
+    last = lambda: tab.locator("#map td").all_text_contents()[-3:]  # noqa: E731
     assert last() == ["20", "40", "200"]  # the bottom row: sigma of inputs 1, prompts of 40
-    assert tab.eval_on_selector_all("#map td.trained", "all => all.map(cell => cell.textContent)") == ["20"]
+    assert tab.locator("#map td.trained").all_text_contents() == ["20"]
     tab.hover("#map td >> nth=-2")
     assert "σ of functions 2, length of the prompt 40: 40" in tab.inner_text("#map .read")
     tab.focus("#map td[tabindex='0']")
     for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
         tab.keyboard.press(key)
     assert "σ of inputs 3, σ of functions 10, length of the prompt 40: 600" in tab.inner_text("#map .read")
-    assert tab.eval_on_selector_all("#map td[tabindex='0']", "all => all.length") == 1
+    assert tab.locator("#map td[tabindex='0']").count() == 1
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     predictor = tab.locator("#controls select").nth(1)
     predictor.select_option("reference:zero")
@@ -257,56 +252,44 @@ def test_a_map_is_read_and_moved_by_pointer_and_keyboard(opened, place):
 
 
 def test_a_slider_moves_the_map_by_arrow_keys(opened, place):
-    tab, _, _ = opened(page_of(place, "linear-ssa"))
+    tab, _ = opened(page_of(place, "linear-ssa"))
     slider = "#controls input[type=range]"
     tab.focus(slider)
     tab.keyboard.press("ArrowLeft")
     assert tab.get_attribute(slider, "aria-valuetext") == "20"
-    cells = tab.eval_on_selector_all("#map td", "all => all.map(cell => cell.textContent)")
-    assert cells[-3:] == ["10", "20", "100"]
+    assert tab.locator("#map td").all_text_contents()[-3:] == ["10", "20", "100"]
     assert tab.evaluate("document.activeElement.type") == "range"
 
 
 def test_a_comparison_is_drawn_beside_its_table(opened, place):
-    tab, _, complaints = opened(page_of(place, "made", "experiments"))
+    tab, _ = opened(page_of(place, "made", "experiments"))
     assert "ratio to softmax" in tab.inner_text("[data-comparison]")
     assert tab.locator("[data-comparison] canvas").count() == 1
-    rows = tab.eval_on_selector_all(
-        "[data-comparison] + div tbody tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
-    assert rows[0][:2] == ["1", "1.0"]
-    assert rows[0][2] == "0.521 [0.331, 0.821]"
-    assert rows[1] == ["2", "1.0", "0.5"]
-    assert complaints == []
+    rows = rows_of(tab, "[data-comparison] + div tbody tr")
+    assert rows[:2] == [["1", "1.0", "0.521 [0.331, 0.821]"], ["2", "1.0", "0.5"]]
 
 
 def test_learning_rates_are_drawn_beside_their_table(opened, place):
-    tab, _, complaints = opened(page_of(place, "made", "experiments"))
+    tab, _ = opened(page_of(place, "made", "experiments"))
     assert tab.locator("[data-rates] canvas").count() == 1
     assert "mean squared error" in tab.inner_text("[data-rates]")
     assert HOSTILE in tab.inner_text("[data-rates]")
-    rows = tab.eval_on_selector_all(
-        "[data-rates] + div tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
+    rows = rows_of(tab, "[data-rates] + div tr")
     assert rows[0] == ["normalizer", "best", "rate", "least", "bracket", "error", "sensitivity", "x1", "x2", "x4"]
     assert rows[1] == ["softmax", "x1", "0.003", "x2", "x1 to x4", "0.2", "1", "0.2", "0.1", "inf"]
-    assert complaints == []
 
 
 def test_a_link_to_a_claim_opens_at_it(opened, place):
-    tab, _, _ = opened("findings.html")
+    tab, _ = opened("findings.html")
     tab.click("text=SSA errs less")
     assert tab.text_content(":target h3") == "SSA errs less"  # which waits for the page
     assert "0.5" in tab.inner_text(":target data")
 
 
 def test_curves_have_their_numbers_in_a_table(opened, place):
-    tab, _, _ = opened(page_of(place, "linear-ssa"))
+    tab, _ = opened(page_of(place, "linear-ssa"))
     tab.click("#curve summary")
-    rows = tab.eval_on_selector_all(
-        "#curve details tbody tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
-    assert [row[:2] for row in rows] == [["1", "20"], ["2", "40"], ["10", "200"]]
+    assert [row[:2] for row in rows_of(tab, "#curve details tbody tr")] == [["1", "20"], ["2", "40"], ["10", "200"]]
     assert "least-squares" in tab.inner_text("#curve")  # far below, and said so
     tab.click("#losses summary")
     assert "1" in tab.inner_text("#losses details tbody tr:last-child")
@@ -314,78 +297,72 @@ def test_curves_have_their_numbers_in_a_table(opened, place):
 
 
 def test_the_legend_says_the_values_at_the_right_end(opened, place):
-    tab, _, _ = opened(page_of(place, "linear-ssa"))
+    tab, _ = opened(page_of(place, "linear-ssa"))
     tab.wait_for_timeout(200)
-    values = "all => all.map(value => value.textContent)"
     # σ of functions 10 times a prompt of 40, half of that of SSA; the trivial answer errs three times that.
-    assert tab.eval_on_selector_all("#curve .u-legend .u-value", values)[:3] == ["10", "200", "1200"]
+    assert tab.locator("#curve .u-legend .u-value").all_text_contents()[:3] == ["10", "200", "1200"]
 
 
 def test_the_verdict_comes_second_on_a_narrow_page(opened):
-    tab, _, _ = opened("findings.html", width=420)
+    tab, _ = opened("findings.html", width=420)
     top = "selector => document.querySelector(`.findings ${selector}`).getBoundingClientRect().top"
     assert tab.evaluate(top, ".claim") < tab.evaluate(top, ".badge") < tab.evaluate(top, ".soft")
 
 
 def test_verdicts_can_be_filtered(opened):
-    tab, _, _ = opened("findings.html")
+    tab, _ = opened("findings.html")
     tab.select_option("#verdict", "as claimed")
     assert tab.inner_text("#count") == "1 of 2 claims"
     assert tab.locator(".findings li:visible .claim").all_inner_texts() == ["SSA errs less"]
 
 
 def test_ticked_runs_are_drawn_on_one_chart(opened):
-    tab, _, complaints = opened("runs.html#kind=run&task=linear")
+    tab, _ = opened("runs.html#kind=run&task=linear")
     assert tab.is_disabled("#overlay")
     for name in ("softmax", "ssa"):
         tab.check(f"#list tbody tr:not([hidden]) input[aria-label='Overlay {name}']")
     tab.click("#overlay")
     tab.wait_for_selector("#curve canvas")
     tab.click("#curve summary")
-    table = "#curve details tbody tr, #curve details thead tr"
-    rows = tab.eval_on_selector_all(table, "all => all.map(row => [...row.cells].map(cell => cell.textContent))")
+    rows = rows_of(tab, "#curve details tr")
     assert [cell.split(",")[0] for cell in rows[0][1:]] == ["softmax", "ssa"]
     # Errors are products of the axes, times the luck of a seed: 40, 44 and 38 of softmax, half of that of SSA.
     assert rows[1] == ["1", "40.67 [38, 44]", "20.33 [19, 22]"]
     assert tab.locator("#losses canvas").count() == 1
     assert tab.locator("#runs a").count() == 2
-    assert complaints == []
 
 
 def test_an_overlay_of_unknown_or_too_many_runs_says_so(opened):
     for asked, said in (("run=nowhere", "1 of these runs is not in this site"), ("run=../../x", "Tick runs in")):
-        tab, _, _ = opened(f"overlay.html#{asked}")
+        tab, _ = opened(f"overlay.html#{asked}", complains=True)  # there is no such file
         tab.wait_for_function("said => document.getElementById('said').textContent.includes(said)", arg=said)
-    tab, _, _ = opened("overlay.html#" + "&".join(f"run=a{i}" for i in range(9)))
+    tab, _ = opened("overlay.html#" + "&".join(f"run=a{i}" for i in range(9)))
     assert "At most 8 runs fit one chart; 9 are asked for." in tab.inner_text("#said")
 
 
 def test_everything_can_be_reached_by_tab_and_shows_where_it_is(opened):
-    tab, _, _ = opened("runs.html")
+    tab, _ = opened("runs.html")
     seen = set()
     for _ in range(28):
         tab.keyboard.press("Tab")
-        name, outline = tab.evaluate(
-            """(e => [e.id || e.dataset.sort || e.dataset.filter || e.textContent.trim(),
-                      getComputedStyle(e).outlineStyle])(document.activeElement)"""
-        )
+        name = "e.id || e.dataset.sort || e.dataset.filter || e.textContent.trim()"
+        name, outline = tab.evaluate(f"(e => [{name}, getComputedStyle(e).outlineStyle])(document.activeElement)")
         assert outline != "none", name
         seen.add(name)
     assert {"Skip to the content", "Claims", "search", "kind", "clear", "number"} <= seen
 
 
 def test_a_hostile_name_is_read_as_it_is(opened, place):
-    tab, _, complaints = opened(page_of(place, "linear-script"))
+    tab, _ = opened(page_of(place, "linear-script"))
     assert HOSTILE in tab.text_content("h1")
     assert HOSTILE in tab.text_content("#map")
     tab.goto(f"{place.as_uri()}/runs.html")
     assert HOSTILE in shown(tab)
-    assert complaints == []
 
 
 def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
     """From 0.0097 to 256 uPlot would look for marks for ever, unless both ends are marks."""
-    tab, _, complaints = opened(page_of(place, "linear-softmax"))
+    tab, _ = opened(page_of(place, "linear-softmax"))
     for low, high in ((0.0097125, 256.4), (1e-25, 10), (0.0117, 213.69), (3, 3), (1e-30, 1e-28), (99.9, 1e6)):
         drawn = tab.evaluate(
             """([low, high]) => {
@@ -400,7 +377,6 @@ def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
         assert drawn, (low, high)
         assert min(drawn) > 100
     tab.wait_for_timeout(100)
-    assert complaints == []
 
 
 @pytest.mark.parametrize(
@@ -411,7 +387,7 @@ def test_logarithmic_curves_are_drawn_whatever_their_ends(opened, place):
     ],
 )
 def test_ticks_of_steps_are_whole_and_where_labels_say(opened, place, steps, said):
-    tab, _, _ = opened(page_of(place, "linear-softmax"))
+    tab, _ = opened(page_of(place, "linear-softmax"))
     written = tab.evaluate(
         """async (x) => {
              const texts = [];

@@ -74,39 +74,23 @@ def test_a_link_is_refused(out, results, tmp_path):
         place.check(out, results, force=True)
 
 
+@pytest.mark.parametrize("step", ["write_bytes", "rename"])  # while writing, and between the two moves
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("full")])
-def test_cut_short_while_writing_the_old_site_is_whole(out, monkeypatch, error):
+def test_cut_short_the_old_site_is_whole(out, monkeypatch, step, error):
     place.write(SITE, out)
-    before, count = Path.write_bytes, []
+    before, count = getattr(Path, step), []
 
-    def write_bytes(path, data):
+    def second(path, how):
         count.append(path)
         if len(count) == 2:
             raise error
-        return before(path, data)
+        return before(path, how)
 
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    monkeypatch.setattr(Path, step, second)
     with pytest.raises((KeyboardInterrupt, RunFailed)):
         place.write({"index.html": b"two", "runs/a.html": b"b"}, out)
     assert written(out) == SITE
     assert [path.name for path in out.parent.iterdir()] == ["site"]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("busy")])
-def test_cut_short_between_the_two_moves_the_old_site_is_back(out, monkeypatch, error):
-    place.write(SITE, out)
-    before, count = Path.rename, []
-
-    def rename(path, target):
-        count.append(path)
-        if len(count) == 2:
-            raise error
-        return before(path, target)
-
-    monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises((KeyboardInterrupt, RunFailed)):
-        place.write({"index.html": b"two"}, out)
-    assert written(out) == SITE
 
 
 def test_killed_between_the_two_moves_the_next_look_puts_it_back(out, results):

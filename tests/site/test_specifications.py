@@ -20,10 +20,7 @@ def test_a_specification_holds_its_seeds_and_what_made_them(tmp_path):
     made.finished(store, "ssa", seed=3, learned={"b 0.0": 0.5})
     made.finished(store, "ssa", seed=4, factor=2.0, finished="2026-11-23")
     spec = read(store)["ssa"]
-    assert [(seed.seed, seed.state, seed.error_text) for seed in spec.seeds] == [
-        (3, "finished", "40"),
-        (4, "finished", "80"),
-    ]
+    assert [f"{each.seed} {each.state} {each.error_text}" for each in spec.seeds] == ["3 finished 40", "4 finished 80"]
     assert (spec.errors, spec.date, spec.normalizer) == ("40 to 80", "2026-11-23", "ssa")
     assert spec.seeds[0].env["commit"] == "abc123"
     assert spec.learned == (("b", ["0"], [("0", ["0.5"])]),)
@@ -108,15 +105,11 @@ def test_evidence_and_ones_own_runs_both_count(tmp_path):
     other = made.store(tmp_path / "theirs")
     kept = made.finished(other, "ssa")
     made.measured(kept.swapped("ssmax:s=swap"), 0.5)
-    archive = Archive(tmp_path / "evidence")
-    names = ("spec.json", "env.json", "history.csv", "grid.csv")
-    files = {path.relative_to(kept.folder).as_posix(): path for name in names for path in kept.folder.rglob(name)}
-    archive.add({kept.key: {name: path.read_bytes() for name, path in files.items()}})
+    archive, names = Archive(tmp_path / "evidence"), ("spec.json", "env.json", "history.csv", "grid.csv")
+    files = [path for path in kept.folder.rglob("*") if path.name in names]
+    archive.add({kept.key: {path.relative_to(kept.folder).as_posix(): path.read_bytes() for path in files}})
     store = Store(tmp_path / "results", archive)
     made.finished(store, "softmax")
     found = read(store)
-    assert {name: spec.seeds[0].state for name, spec in found.items()} == {
-        "softmax": "finished",
-        "ssa": "evidence",
-        "ssa->ssmax:s=swap": "evidence",
-    }
+    states = {name: spec.seeds[0].state for name, spec in found.items()}
+    assert states == {"softmax": "finished", "ssa": "evidence", "ssa->ssmax:s=swap": "evidence"}

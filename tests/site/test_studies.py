@@ -5,17 +5,6 @@ import pytest
 from icl_lab.extras.site import overview, studies
 from tests.site import made
 
-# The file of an experiment.
-ASKS = """
-title = "What it asks"
-paper = "Somebody, 2025"
-task = "linear"
-baseline = "softmax"
-conditions = "none"
-variants = [{name = "softmax", attn = "softmax"}]
-claims = []
-"""
-
 
 def read(root, **more):
     return {study.place: study for study in studies.every({"own": root, **more}, root / "no-experiments")}
@@ -35,34 +24,26 @@ def test_an_own_study_stands_before_the_repositorys(tmp_path):
     made.study(tmp_path / "theirs", "compare-x", "Theirs.")
     made.study(tmp_path / "theirs", "compare-y", "Theirs too.")
     found = read(tmp_path / "mine", evidence=tmp_path / "theirs")
-    assert {place: study.finding for place, study in found.items()} == {
-        "compare-x": "Mine.",
-        "compare-y": "Theirs too.",
-    }
+    assert [(place, study.finding) for place, study in found.items()] == [
+        ("compare-x", "Mine."), ("compare-y", "Theirs too."),
+    ]  # fmt: skip
 
 
-def test_an_experiment_has_the_title_of_its_file(tmp_path):
-    run = made.finished(made.store(tmp_path), "softmax")
-    made.study(tmp_path / "results", "experiments/made-smoke", "# Heading\n\nFound.", members=[run])
+def test_an_experiment_has_the_title_of_its_file_or_its_place(tmp_path):
     files = tmp_path / "files"
     files.mkdir()
-    (files / "made.toml").write_text(ASKS)
-    (study,) = studies.every({"own": tmp_path / "results"}, files)
-    assert (study.kind, study.title, study.paper) == ("experiment", "What it asks", "Somebody, 2025")
-
-
-def test_an_experiment_is_known_by_a_folder_with_a_hash(tmp_path):
-    files = tmp_path / "files"
-    files.mkdir()
-    (files / "made-up.toml").write_text(ASKS)
-    for place in ("experiments/made-up-lite2-0a1b2c", "experiments/of-my-own", "made-up-lite2"):
-        made.study(tmp_path / "results", place, "Found.")
-    known = {s.place: (s.title, s.asked) for s in studies.every({"own": tmp_path / "results"}, files)}
-    assert known == {
-        "experiments/made-up-lite2-0a1b2c": ("What it asks", ("made-up", "lite2")),
-        "experiments/of-my-own": ("of-my-own", ("", "")),
-        "made-up-lite2": ("made-up-lite2", ("", "")),
+    (files / "made-up.toml").write_text(made.EXPERIMENT)
+    of_file = ("experiment", "Made", "Somebody, 2025")
+    places = {
+        "experiments/made-up-lite2-0a1b2c": (*of_file, ("made-up", "lite2")),
+        "experiments/made-up-smoke": (*of_file, ("made-up", "smoke")),
+        "experiments/of-my-own": ("experiment", "of-my-own", "", ("", "")),
+        "made-up-lite2": ("compare", "made-up-lite2", "", ("", "")),
     }
+    for place, (_, title, *_) in places.items():
+        made.study(tmp_path / "results", place, "# Heading\n\nFound." if title == "Made" else "Found.")
+    found = studies.every({"own": tmp_path / "results"}, files)
+    assert {study.place: (study.kind, study.title, study.paper, study.asked) for study in found} == places
 
 
 def test_a_finding_is_about_what_was_found(tmp_path):
@@ -70,11 +51,8 @@ def test_a_finding_is_about_what_was_found(tmp_path):
     made.study(tmp_path, "a", f"{above}\n\nAnswers stop at 8.\n\nB: where they stay.\n", kind="boundary")
     made.study(tmp_path, "b", f"{above}\n\n### Over seeds\n\nMeans.\n\n| a |\n| --- |\n| 1 |\n", kind="boundary")
     made.study(tmp_path, "c", "Against softmax 0.5.\n\nNumbers are means.\n", kind="compare")
-    assert {place: study.finding for place, study in read(tmp_path).items()} == {
-        "a": "Answers stop at 8.",
-        "b": above,
-        "c": "Against softmax 0.5.",
-    }
+    told = {place: study.finding for place, study in read(tmp_path).items()}
+    assert told == {"a": "Answers stop at 8.", "b": above, "c": "Against softmax 0.5."}
 
 
 def test_no_finding_is_cut_before_its_answer(tmp_path):
@@ -113,12 +91,15 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path):
     assert read(tmp_path / "results") == {}
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"{", b"[]"])
-def test_nothing_of_a_damaged_record_is_shown(tmp_path, data):
+@pytest.mark.parametrize(("name", "data"), [
+    *(("study.json", data) for data in (b"\xff\xfe", b"{", b"[]")),
+    ("table.md", b"\xff\xff"),
+])  # fmt: skip
+def test_nothing_of_a_damaged_study_is_shown(tmp_path, name, data):
     folder = made.study(tmp_path, "compare-x", "Found.")
-    (folder / "study.json").write_bytes(data)
+    (folder / name).write_bytes(data)
     study = read(tmp_path)["compare-x"]
-    assert "study.json" in study.damage
+    assert name in study.damage
     assert (study.finding, study.sections, study.files) == ("", (), ())
 
 
@@ -131,9 +112,3 @@ def test_nor_is_a_number_of_a_damaged_table(tmp_path, name):
     assert f"{folder / name} is damaged or edited" in study.damage
     assert (study.finding, study.sections, study.files) == ("", (), ())
     assert study.left_out == (f"all: {study.damage}",)
-
-
-def test_a_table_that_is_no_text_is_damage(tmp_path):
-    folder = made.study(tmp_path, "compare-x", "Found.")
-    (folder / "table.md").write_bytes(b"\xff\xff")
-    assert "table.md" in read(tmp_path)["compare-x"].damage

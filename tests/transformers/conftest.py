@@ -75,13 +75,9 @@ def stirred():
     return perturb
 
 
-def left_padded(ids, count=3):
-    """Keywords for the same texts, the second one with ``count`` tokens of padding before it."""
-    mask = torch.ones_like(ids)
-    mask[1, :count] = 0
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-
-
 @pytest.fixture
 def padded(ids):
-    return left_padded(ids)
+    """Keywords for the same texts, the second one with three tokens of padding before it."""
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}

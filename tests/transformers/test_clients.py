@@ -35,9 +35,7 @@ def test_a_pass_by_another_implementation_is_refused(tiny_model, ids, kind):
     install(model, "ssa")
     model(ids)
     model.config._attn_implementation = "eager"  # past set_attn_implementation, as other libraries do
-    with pytest.raises(
-        LabError, match=r"Attention did not call its normalizer, the attention implementation is 'eager'"
-    ):
+    with pytest.raises(LabError, match="did not call its normalizer, the attention implementation is 'eager'"):
         model(ids)
     model.config._attn_implementation = "icl_lab"
     model(ids)
@@ -51,7 +49,6 @@ def test_a_pass_with_another_attention_layer_is_refused(tiny_model, ids):
     with pytest.raises(LabError, match=r"normalizers of layers.0.self_attn were not called, .* is LlamaAttention now"):
         model(ids)
     model.model.layers[0].self_attn = first
-    model(ids)
     for layer in (first, second):  # code of its own inside the layer
         layer.forward = lambda hidden_states, **said: (hidden_states, None)
     with pytest.raises(LabError, match="its own code has attention of another kind"):
@@ -216,16 +213,14 @@ def test_an_adapter_does_not_come_onto_another_model_unsaid(adapted, ids):
 
 @pytest.mark.exhaustive
 def test_transformer_lens_is_refused_in_place_of_softmax(saved, ids):
-    bridge = pytest.importorskip(
-        "transformer_lens.model_bridge", reason="pip install transformer-lens"
-    ).TransformerBridge
-    model, folder = saved
+    lens = pytest.importorskip("transformer_lens.model_bridge", reason="pip install transformer-lens")
+    model, folder = saved[0], saved[1].with_name("plain")
     plain = copy.deepcopy(model)
     uninstall(plain)
-    plain.save_pretrained(folder.with_name("plain"))
-    write_tokenizer(folder.with_name("plain"), "hello")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder.with_name("plain"), bos_token="a", eos_token="a")
-    wrapped = bridge.boot_transformers(str(folder.with_name("plain")), hf_model=model, tokenizer=tokenizer)
+    plain.save_pretrained(folder)
+    write_tokenizer(folder, "hello")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, bos_token="a", eos_token="a")
+    wrapped = lens.TransformerBridge.boot_transformers(str(folder), hf_model=model, tokenizer=tokenizer)
     with pytest.raises(LabError, match="were not called"):
         wrapped(ids)
 
@@ -236,10 +231,9 @@ def test_lm_eval_asks_a_trusted_folder_as_load_does(saved, tmp_path):
     model, folder = saved
     ends = dict.fromkeys(("bos_token", "eos_token", "pad_token"), "a")
     transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True, **ends).save_pretrained(folder)
-    ours = lm_eval.HFLM(
-        pretrained=load(AutoModelForCausalLM, folder), tokenizer=str(folder), batch_size=2, device="cpu"
-    )
-    theirs = lm_eval.HFLM(pretrained=str(folder), trust_remote_code=True, batch_size=2, device="cpu")
+    both = {"batch_size": 2, "device": "cpu"}
+    ours = lm_eval.HFLM(pretrained=load(AutoModelForCausalLM, folder), tokenizer=str(folder), **both)
+    theirs = lm_eval.HFLM(pretrained=str(folder), trust_remote_code=True, **both)
     pairs = [("abc", "xyz"), ("a", "zyx"), ("qq", "w")]
     asked = [type("Request", (), {"args": pair}) for pair in pairs]
     assert theirs.loglikelihood(asked) == ours.loglikelihood(asked)

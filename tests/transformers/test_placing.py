@@ -28,9 +28,8 @@ def test_every_layer_gets_a_rule_of_its_own(tiny_model):
     first, second = (model.get_submodule(name).attention_rule for name in names)
     assert first.raw_n is not second.raw_n
     assert first.raw_n.shape == (4,)
-    assert {name for name, _ in model.named_parameters() if "attention_rule" in name} == {
-        f"{name}.attention_rule.{number}" for name in names for number in ("raw_n", "raw_b")
-    }
+    learned = {name for name, _ in model.named_parameters() if "attention_rule" in name}
+    assert learned == {f"{name}.attention_rule.{number}" for name in names for number in ("raw_n", "raw_b")}
 
 
 def test_layers_may_be_chosen_and_the_others_run_softmax(tiny_model, ids):
@@ -91,9 +90,8 @@ def test_a_gate_reads_what_the_projections_read(tiny_model, ids, stirred, kind, 
     model, read, sums = tiny_model(kind), [], []
     names = install(model, "softmax")
     layer = model.get_submodule(names[0])
-    layer.register_forward_pre_hook(
-        lambda _, given, said: read.append(said.get("hidden_states", given[0] if given else None)), with_kwargs=True
-    )
+    take = lambda _, given, said: read.append(said.get("hidden_states", given[0] if given else None))  # noqa: E731
+    layer.register_forward_pre_hook(take, with_kwargs=True)
     if projection is None:  # the module of BERT that attends ends before its projection
         layer.register_forward_hook(lambda _, given, output: sums.append(output[0]))
     else:
@@ -150,18 +148,14 @@ def test_uninstalled_a_model_is_what_it_was(tiny_model, ids, kind, implementatio
 
 SMALL = {"num_key_value_heads": 2, "head_dim": 8}
 SEQUENCES = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4}
+SEQUENCES |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
 REFUSALS = {
     "softcap": ("Gemma2", "Gemma2ForCausalLM", SMALL, "Gemma2Attention passes softcap, which no normalizer knows"),
     "s_aux": ("GptOss", "GptOssForCausalLM", {**SMALL, "num_local_experts": 4}, "passes s_aux"),
     "position_bias": ("T5", "T5EncoderModel", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}, "position_bias"),
     "BLOOM": ("Bloom", "BloomForCausalLM", {"n_head": 4}, "BloomForCausalLM does not ask the attention interface"),
     "MPT": ("Mpt", "MptForCausalLM", {"d_model": 32, "n_heads": 4}, "MptForCausalLM does not ask"),
-    "encoder and decoder": (
-        "Bart",
-        "BartForConditionalGeneration",
-        {**SEQUENCES, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48},
-        "BartForConditionalGeneration has cross-attention",
-    ),
+    "encoder and decoder": ("Bart", "BartForConditionalGeneration", SEQUENCES, "Generation has cross-attention"),
     "cross-attention": ("GPT2", "GPT2LMHeadModel", {"add_cross_attention": True}, "has cross-attention"),
     "pictures": ("ViT", "ViTModel", {"image_size": 16, "patch_size": 8}, "cannot be tried on 5 token ids"),
 }

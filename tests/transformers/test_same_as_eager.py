@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from icl_lab.transformers import install, uninstall
-
-KINDS = ["gpt2", "llama", "qwen3", "olmo2", "mistral", "granite", "gemma3", "bert", "roberta"]
+from tests.transformers.conftest import KINDS
 
 
 def both(model, **given):
@@ -22,12 +21,12 @@ def both(model, **given):
 @pytest.mark.parametrize("kind", KINDS)
 def test_softmax_is_eager(tiny_model, ids, padded, kind):
     model = tiny_model(kind)
-    positions = {"input_ids": ids, "position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]).expand(3, -1)}
     four = torch.ones(3, 1, 9, 9, dtype=torch.bool).tril()
     four[2, :, 5:, 1] = False
     cases = {"whole": {"input_ids": ids}, "padded": padded}
     if kind not in ("bert", "roberta"):
-        cases["packed"] = positions
+        places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]).expand(3, -1)
+        cases["packed"] = {"input_ids": ids, "position_ids": places}
     if kind not in ("mistral", "gemma3"):  # a given mask would take the place of their windows
         cases["a mask of one's own"] = {"input_ids": ids, "attention_mask": torch.where(four, 0.0, torch.finfo().min)}
     for name, given in cases.items():
@@ -53,7 +52,6 @@ def test_weights_are_handed_out_when_asked_for(tiny_model, ids, kind):
     install(model, "softmax")
     assert model(ids).attentions is None
     got = model(ids, output_attentions=True).attentions
-    assert len(got) == 2
     for ours, eager in zip(got, wanted, strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-6, rtol=0)
 

@@ -38,7 +38,6 @@ def test_every_rule_comes_back_exactly(tiny_model, ids, stirred, tmp_path, kind,
         ours, theirs = model.state_dict(), again.state_dict()
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours), rule
-        assert not again.training
         assert not any(module.training for module in again.modules())
 
 
@@ -87,21 +86,19 @@ def test_other_heads_start_anew_on_the_same_body(tiny_model, ids, stirred, tmp_p
     transformers.utils.logging.set_verbosity_warning()
     more = {"num_labels": 3} if auto is AutoModelForSequenceClassification else {}
     again = load(auto, tmp_path, **more)
-    given = {"attention_mask": torch.ones_like(ids[:1])}
-    torch.testing.assert_close(
-        again.base_model(ids[:1], **given)[0], model.base_model(ids[:1], **given)[0], atol=1e-5, rtol=1e-5
-    )
+    given = {"input_ids": ids[:1], "attention_mask": torch.ones_like(ids[:1])}
+    torch.testing.assert_close(again.base_model(**given)[0], model.base_model(**given)[0], atol=1e-5, rtol=1e-5)
     if more:
-        assert again(ids[:1], **given).logits.shape == (1, 3)
+        assert again(**given).logits.shape == (1, 3)
     elif auto is AutoModelForQuestionAnswering:
-        assert again(ids[:1], **given).end_logits.shape == (1, 9)
+        assert again(**given).end_logits.shape == (1, 9)
     assert ("start anew" in caplog.text) is (auto is not AutoModel or kind == "bert")
     assert "attention_rule" not in caplog.text
     # Saved from there and read again, it has lost nothing.
     again.save_pretrained(tmp_path / "second")
     third = load(auto, tmp_path / "second")
     assert all(torch.equal(third.state_dict()[name], tensor) for name, tensor in again.state_dict().items())
-    torch.testing.assert_close(third(ids[:1], **given)[0], again(ids[:1], **given)[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(third(**given)[0], again(**given)[0], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("auto", [AutoModelForCausalLM, AutoModel, AutoModelForSequenceClassification])
@@ -114,8 +111,6 @@ def test_without_trust_no_head_reads_a_folder(tiny_model, tmp_path, auto):
     assert str(tmp_path) in str(refused.value)  # and there the way is named
     assert "Without trust:\n\n```python" in (tmp_path / "README.md").read_text()
     assert "icl_lab.transformers.load reads it without" in (tmp_path / "modeling_icl_lab.py").read_text()
-    with pytest.raises(AttributeError, match=r"has an attention normalizer, load it with icl_lab\.transformers\.load"):
-        type(model).from_pretrained(tmp_path)
 
 
 def test_uninstalled_it_is_saved_as_any_model(tiny_model, ids, tmp_path):
@@ -139,17 +134,14 @@ def test_the_card_says_it_once_and_keeps_what_else_is_there(tiny_model, tmp_path
     install(model, "ssa", only=lambda name, layer: layer.layer_idx == 1)
     model.save_pretrained(tmp_path)
     card = tmp_path / "README.md"
-    assert "`ssa` in 1 of\n2 layers" in card.read_text()
-    assert "model = load(GPT2LMHeadModel" in card.read_text()
-    assert icl_lab.__version__ in card.read_text()
+    for words in ("`ssa` in 1 of\n2 layers", "model = load(GPT2LMHeadModel", icl_lab.__version__):
+        assert words in card.read_text()
     card.write_text(card.read_text().replace("library_name", "license: mit\nlibrary_name") + "\nMine.\n")
     install(model, "sink")
     model.save_pretrained(tmp_path)
-    assert card.read_text().count("## Attention normalizer") == 1
-    assert "`sink` in 2 of" in card.read_text()
     assert "`ssa`" not in card.read_text()
-    assert "license: mit" in card.read_text()
-    assert "Mine." in card.read_text()
+    for words in ("## Attention normalizer", "`sink` in 2 of", "license: mit", "Mine."):
+        assert card.read_text().count(words) == 1
 
 
 @pytest.fixture

@@ -60,23 +60,6 @@ def test_gradient_checkpoints_change_no_gradient(tiny_model, padded, stirred, re
                 torch.testing.assert_close(kept[name], slope, atol=1e-5, rtol=1e-4, msg=f"{rule}: {name}")
 
 
-def test_numbers_learn_what_they_are_trained_for(tiny_model, ids):
-    # A copy task that only the sink can get wrong: its score has to fall.
-    model = tiny_model("llama").train()
-    install(model, "sink:s=3")
-    learned = [p for name, p in model.named_parameters() if "attention_rule" in name]
-    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
-    losses = []
-    for _ in range(30):
-        adam.zero_grad()
-        loss = model(ids, labels=ids).loss
-        loss.backward()
-        adam.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert all((p - 3).abs().max() > 1e-3 for p in learned)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
@@ -91,13 +74,9 @@ def test_compiled_it_gives_the_same(tiny_model, ids, padded, stirred, kind, rule
     with torch.no_grad():
         plain, wanted = (each(ids, use_cache=False).logits for each in (compiled, model))
     torch.testing.assert_close(plain, wanted, atol=1e-4, rtol=1e-4)
-    slopes = []
-    for each in (model, compiled):
-        model.zero_grad()
-        each(**padded, use_cache=False).logits.square().mean().backward()
-        slopes.append({name: p.grad.clone() for name, p in model.named_parameters()})
-    for name, slope in slopes[0].items():
-        torch.testing.assert_close(slopes[1][name], slope, atol=1e-4, rtol=1e-3, msg=name)
+    own, compared = (slopes(each, **padded, use_cache=False) for each in (model, compiled))
+    for name, slope in own.items():
+        torch.testing.assert_close(compared[name], slope, atol=1e-4, rtol=1e-3, msg=name)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -131,9 +110,8 @@ def test_a_trainer_learns_keeps_and_resumes(tiny_model, tmp_path):
 
     def trainer(model, steps):
         told = {"per_device_train_batch_size": 8, "learning_rate": 1e-2, "lr_scheduler_type": "constant", "seed": 0}
-        asked = TrainingArguments(
-            str(tmp_path), max_steps=steps, save_steps=6, report_to=[], use_cpu=True, disable_tqdm=True, **told
-        )
+        told |= {"save_steps": 6, "report_to": [], "use_cpu": True, "disable_tqdm": True}
+        asked = TrainingArguments(str(tmp_path), max_steps=steps, **told)
         return Trainer(model=model, args=asked, train_dataset=texts)
 
     model = tiny_model("llama")

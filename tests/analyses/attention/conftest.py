@@ -54,9 +54,8 @@ def sharpen(monkeypatch):
 @pytest.fixture(scope="session")
 def laboratory(tmp_path_factory):
     """A laboratory that the pages share."""
-    return Lab(
-        Store(tmp_path_factory.mktemp("results")), torch.device("cpu"), lambda text: None, command="icl-lab attention"
-    )
+    store = Store(tmp_path_factory.mktemp("results"))
+    return Lab(store, torch.device("cpu"), lambda text: None, command="icl-lab attention")
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +64,8 @@ def look(laboratory):
 
     def build(*rules, text="1,-2,3,70", task="every", means=2, settings=(), live=0, **options):
         runs = [laboratory.store.run(resolve(task, rule, "smoke", [*SMALL, *settings]), 0) for rule in rules]
-        return runner.ask(
-            AttentionMaps(prompt=text, means=means, live=live, **options), runner.labels(runs), laboratory
-        )
+        asked = AttentionMaps(prompt=text, means=means, live=live, **options)
+        return runner.ask(asked, runner.labels(runs), laboratory)
 
     return build
 
@@ -122,6 +120,18 @@ def visit(new_tab):
 def state():
     """Read what the address of a page keeps."""
     return lambda tab: dict(pair.split("=") for pair in tab.evaluate("location.hash.slice(1)").split("&"))
+
+
+@pytest.fixture
+def download():
+    """Click a button of the exports; return the name and the bytes of the file."""
+
+    def call(tab, kind):
+        with tab.expect_download() as caught:
+            tab.click(f"#{kind}")
+        return caught.value.suggested_filename, caught.value.path().read_bytes()
+
+    return call
 
 
 @pytest.fixture

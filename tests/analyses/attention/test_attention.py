@@ -14,7 +14,8 @@ def test_published_folder_holds_page_numbers_and_figures(runs_of, lab):
     asked = runner.checked(AttentionMaps(prompt="1,-2,3,70", means=2), groups)
     study = publish.record("attention", asked, groups, "icl-lab attention --prompt 1,-2,3,70")
     assert study.options["prompt"] == "1,-2,3,70"
-    assert set(study.options) == {"prompt", "function", "layers", "heads", "last", "means"}
+    assert set(study.options) == {"prompt", "function", "layers", "heads", "last", "means"}  # as before there were more
+    assert publish.options(AttentionMaps(prompt="1,2", live=0))["live"] == 0
     folder = lab.store.root / "maps"
     text = publish.publish(study, asked, runner.ask(asked, groups, lab), groups, folder)
     names = {path.name for path in folder.iterdir()}

@@ -29,13 +29,8 @@ def test_means_and_spread_are_those_of_single_prompts(runs_of, lab, monkeypatch)
     prompt = task.sample(stream(0, "x"), 6, 5)
     monkeypatch.setattr("icl_lab.runs.measure.MEMORY", 2 * 4 * model.bytes_a_prompt(10))  # 4 prompts at once, then 2
     mean = attention_maps(model, prompt, [0], [0, 1], 10, CPU)
-    single = [
-        attention_maps(model, task.sample(stream(0, "x"), 6, 5).take(n + 1), [0], [0, 1], 10, CPU) for n in range(6)
-    ]
-    running = torch.stack([each.weights for each in single])  # the mean over the first n + 1
-    each = torch.diff(
-        torch.cat((torch.zeros_like(running[:1]), running * torch.arange(1, 7).view(-1, 1, 1, 1, 1))), dim=0
-    )
+    single = [attention_maps(model, one, [0], [0, 1], 10, CPU) for one in prompt.pieces(1)]
+    each = torch.stack([alone.weights for alone in single])
     assert torch.allclose(mean.weights, each.mean(0), atol=1e-6)
     assert torch.allclose(mean.spread, each.std(0, correction=0), atol=1e-4)
     visible = causal(10)

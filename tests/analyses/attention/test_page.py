@@ -1,13 +1,10 @@
 """The page in a real browser: that it fits, and that its numbers are the model's."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from icl_lab.pipeline import load_or_train
-from tests.analyses.attention.shown import run_of
+from tests.analyses.attention.shown import HIDDEN_CORNER, words_of_map
 from tests.cases import few
 
 pytestmark = pytest.mark.slow
@@ -23,39 +20,7 @@ def test_page_opens_from_disk_and_fits(visit, pair, width, scheme):
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 200) == (scheme == "dark")
     # The hidden corner of a map is hatched on the paper of its scheme.
-    corner = (
-        "Array.from(document.querySelector('#maps canvas').getContext('2d').getImageData(%s, 1, 1).data.slice(0, 3))"
-    )
-    spot = tab.evaluate(
-        "(m => [m.left + 5.7 * m.side, m.top + 0.4 * m.side].map(x => Math.round(x * devicePixelRatio)))(maps[0])"
-    )
-    shade = sum(tab.evaluate(corner % f"{spot[0]}, {spot[1]}"))
-    assert (shade < 300) == (scheme == "dark")
-
-
-@pytest.mark.parametrize("rule", few(1, ["raw", "ssa"]))
-def test_numbers_of_the_page_are_those_of_the_layer(visit, laboratory, rule, tmp_path, look, write):
-    found = look(rule, text="1,-2,3,70,5,-6")
-    tab = visit(write(found, tmp_path / "page.html"))
-    model = load_or_train(run_of(found, laboratory), laboratory)
-    for layer in (0, 1):
-        part, caught = model.blocks[layer].attention, {}
-        attend = part.rule.attend
-
-        def catch(q, k, v, visible, attend=attend, caught=caught):
-            caught["v"], caught["o"] = v[0], attend(q, k, v, visible)[0]
-            return caught["o"].unsqueeze(0)
-
-        part.rule.attend = catch
-        with torch.no_grad():
-            model(found.asked.prompt.tokens)
-        for head in (0, 1):
-            rows = tab.evaluate(f"attention(0, {layer}, {head})")
-            weights = np.zeros((11, 11))
-            for row, cells in enumerate(rows):
-                weights[row, : len(cells)] = cells
-            made, true = weights @ caught["v"][head].numpy(), caught["o"][head].numpy()
-            np.testing.assert_allclose(made, true, atol=1e-5 * abs(true).max())
+    assert (sum(tab.evaluate(HIDDEN_CORNER)) < 300) == (scheme == "dark")
 
 
 def test_figure_2_is_labelled_as_in_the_paper(visit, pair):
@@ -67,9 +32,7 @@ def test_figure_2_is_labelled_as_in_the_paper(visit, pair):
     assert table.locator("th").all_inner_texts()[:8] == ["query", *labels]
     assert [row.split("\t")[0] for row in table.locator("tbody tr").all_inner_texts()] == labels
     # The same words stand on the axes of the drawn maps.
-    drawn = tab.evaluate(
-        "(words => (drawMap({ ...svgPen([]), text: (x, y, text) => words.push(text) }, maps[0]), words))([])"
-    )
+    drawn = tab.evaluate(words_of_map(0))
     assert drawn[0] == "softmax, layer 0, head 0"
     assert sorted(drawn[1:15]) == sorted(2 * labels)
     truth = tab.locator("#answers tbody tr").all_inner_texts()
@@ -100,10 +63,8 @@ def test_slider_goes_through_the_means(visit, pair, point, state):
     tab.select_option("#scale", "all")
     ends = tab.evaluate("[0, 1, 2].map(step => (state.step = step, draw(), maps[0].end))")
     visible = [torch.ones(len(frame.marks), len(frame.marks)).tril() for frame in frames]
-    greatest = [
-        max((maps.scores * seen).abs().max().item() for maps in frame.maps)
-        for frame, seen in zip(frames, visible, strict=True)
-    ]
+    shown = [(scores.scores * seen).abs() for frame, seen in zip(frames, visible, strict=True) for scores in frame.maps]
+    greatest = [max(one.max().item(), other.max().item()) for one, other in zip(shown[::2], shown[1::2], strict=True)]
     assert len(set(greatest)) == 3
     assert ends == pytest.approx([max(greatest)] * 3, rel=1e-3)  # colours do not change their meaning on the way
 
@@ -153,9 +114,8 @@ def test_window_of_the_last_queries(visit, tmp_path, look, write, point):
     assert tab.evaluate("maps[0].rows") == 3
     point(tab, 0, 4, 4)
     assert "From x₃ = 3 to x₃ = 3" in tab.inner_text("#readout")
-    assert json.loads(tab.evaluate("JSON.stringify(attention(0, 0, 0)[2])")) == pytest.approx(
-        found.frames[0].maps[0].weights[0, 0, 2].tolist(), rel=1e-6
-    )
+    weights = found.frames[0].maps[0].weights[0, 0, 2].tolist()
+    assert tab.evaluate("attention(0, 0, 0)[2]") == pytest.approx(weights, rel=1e-6)
 
 
 def test_bars_of_one_standard_deviation_end_at_0(visit, pair):
@@ -181,9 +141,8 @@ def test_answers_are_said_to_be_of_the_prompt_itself(visit, pair):
     tab = visit(pair[1])
     assert tab.inner_text("#whose") == "Prediction and truth of this prompt"
     tab.select_option("#axis", "sigma")
-    assert (
-        tab.inner_text("#whose") == "Prediction and truth of the prompt itself; the maps show means over other prompts"
-    )
+    itself = "Prediction and truth of the prompt itself; the maps show means over other prompts"
+    assert tab.inner_text("#whose") == itself
     assert tab.locator("#answers tbody tr").count() == 4
 
 
@@ -197,11 +156,10 @@ def test_short_prompts_have_their_maps_side_by_side(visit, pair, width, beside):
 @pytest.mark.parametrize("width", few(1, [420, 1280]))
 def test_maps_of_long_prompts_are_shown_whole(visit, long, width):
     tab = visit(long[1], viewport={"width": width, "height": 900})
-    for box in tab.evaluate(
-        "[...document.querySelectorAll('#maps > div')].map(box => [box.scrollWidth, box.clientWidth])"
-    ):
-        assert box[0] <= box[1]
-        assert box[1] > 0.85 * width - 40  # a map has the page for itself
+    boxes = "[...document.querySelectorAll('#maps > div')].map(box => [box.scrollWidth, box.clientWidth])"
+    for needed, there in tab.evaluate(boxes):
+        assert needed <= there
+        assert there > 0.85 * width - 40  # a map has the page for itself
     side, cells = tab.evaluate("[maps[0].side, maps[0].keys.length]")
     assert cells == 199
     assert (side >= 4) == (width == 1280)

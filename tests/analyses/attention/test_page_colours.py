@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.analyses.attention.shown import words_of_map
+
 pytestmark = pytest.mark.slow
 
 
@@ -10,9 +12,7 @@ def test_hidden_zero_and_signed_cells_look_different(visit, tmp_path, sharpen, l
     sharpen()
     found = look("sparsemax", "softmax", text="5,-9,30,-70,40")
     tab = visit(write(found, tmp_path / "sparse.html"))
-    pixels = np.array(
-        tab.evaluate("Array.from(picture(0, 0, 0, order()).getContext('2d').getImageData(0, 0, 9, 9).data)")
-    ).reshape(9, 9, 4)
+    pixels = colours(tab, 0, 9)
     weights = found.frames[0].maps[0].weights[0, 0].numpy()
     hidden = np.triu(np.ones((9, 9), dtype=bool), 1)
     assert (pixels[..., 3] == np.where(hidden, 0, 255)).all()  # what is hidden is left to the hatching
@@ -66,8 +66,7 @@ def test_differences_per_row_are_shares_of_the_greatest_weight(visit, long):
     share = (second - first) / max(first.max(), second.max())
     true = signed[np.rint(255 * (0.5 + 0.5 * share)).astype(int)]
     assert np.abs(colours(tab, 2, 1)[0, :, :3] - true).max() <= 4
-    words = "(words => (drawMap({ ...svgPen([]), text: (x, y, text) => words.push(text) }, maps[2]), words))([])"
-    assert tab.evaluate(words)[-1] == "difference of attention weight ÷ greatest of its row"
+    assert tab.evaluate(words_of_map(2))[-1] == "difference of attention weight ÷ greatest of its row"
 
 
 @pytest.mark.exhaustive

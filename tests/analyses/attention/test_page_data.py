@@ -66,9 +66,8 @@ def test_rounded_means_keep_zeros_and_three_digits(see, sharpen):
     assert (true[seen] == 0).any()
     np.testing.assert_array_equal(back[seen] == 0, true[seen] == 0)
     np.testing.assert_allclose(back[seen], true[seen], atol=1.1 / 65535)
-    np.testing.assert_allclose(
-        unpacked(held["spread"], rows, rows)[seen], frame.maps[0].spread[0].numpy()[seen], atol=1.1 / 255
-    )
+    back, true = unpacked(held["spread"], rows, rows), frame.maps[0].spread[0].numpy()
+    np.testing.assert_allclose(back[seen], true[seen], atol=1.1 / 255)
 
 
 def test_small_numbers_are_not_rounded_to_zero():
@@ -86,15 +85,8 @@ def test_foot_of_the_page_names_run_weights_and_command(see, lab):
     run = run_of(found, lab)
     weights = (run.folder / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() in made
-    for words in (
-        f"smoke-{run.spec.hash} / seed 0",
-        "icl-lab attention --prompt 1,-2,3,70",
-        "n, layer 0",
-        "b, layer 0",
-        "typed",
-        "icl_lab 0.",
-        "Made on a machine.",
-    ):
+    said = [f"smoke-{run.spec.hash} / seed 0", "icl-lab attention --prompt 1,-2,3,70", "Made on a machine."]
+    for words in (*said, "n, layer 0", "b, layer 0", "typed", "icl_lab 0."):
         assert words in made
     n = load_or_train(run, lab).blocks[0].attention.rule.n.tolist()
     assert f"{n[0]:.4g}, {n[1]:.4g}" in made

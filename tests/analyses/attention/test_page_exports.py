@@ -10,22 +10,20 @@ from PIL import Image
 from icl_lab.analyses.attention import page
 from icl_lab.api.show import Page
 from icl_lab.tasks.base import Mark
+from tests.analyses.attention.shown import HIDDEN_CORNER
 
 pytestmark = pytest.mark.slow
 
 HOSTILE = "</script><script>prompt.hurt = 1</script><img src=x onerror='prompt.hurt = 2'>"
 
 
-def test_exports_hold_what_is_shown(visit, pair, tmp_path):
+def test_exports_hold_what_is_shown(visit, pair, download):
     found, path = pair
     tab = visit(path, "#layer=1&head=0&query=6&key=2")
     files = {}
     for kind in ("png", "svg", "csv"):
-        with tab.expect_download() as caught:
-            tab.click(f"#{kind}")
-        caught.value.save_as(tmp_path / kind)
-        assert caught.value.suggested_filename == f"attention-layer-1-head-0.{kind}"
-        files[kind] = (tmp_path / kind).read_bytes()
+        name, files[kind] = download(tab, kind)
+        assert name == f"attention-layer-1-head-0.{kind}"
     assert files["png"][:4] == b"\x89PNG"
     picture = ElementTree.fromstring(files["svg"])
     words = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
@@ -79,7 +77,7 @@ def test_printed_page_is_white_without_controls(visit, pair):
 
 
 @pytest.mark.exhaustive
-def test_hostile_words_do_nothing(visit, tmp_path, look, point):
+def test_hostile_words_do_nothing(visit, tmp_path, look, point, download):
     found = look("ssa")
     object.__setattr__(found.runs[0], "name", HOSTILE)
     object.__setattr__(found.asked, "origin", HOSTILE)
@@ -91,13 +89,11 @@ def test_hostile_words_do_nothing(visit, tmp_path, look, point):
     tab.locator("#table summary").click()
     point(tab, 0, 6, 0)
     assert HOSTILE in tab.inner_text("#readout")
-    with tab.expect_download() as caught:
-        tab.click("#svg")
-    caught.value.save_as(tmp_path / "hostile.svg")
+    svg = download(tab, "svg")[1]
     tab.wait_for_timeout(100)
     assert tab.evaluate("prompt.hurt") is None
     assert tab.locator("img").count() == 0
-    names = {element.tag.rpartition("}")[2] for element in ElementTree.parse(tmp_path / "hostile.svg").iter()}
+    names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
     assert not names & {"script", "img", "image"}
 
 
@@ -112,19 +108,13 @@ def test_notebook_frame_works(visit, pair, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.exhaustive
-def test_exported_pictures_are_white(visit, pair, tmp_path, scheme):
+def test_exported_pictures_are_white(visit, pair, download, scheme):
     tab = visit(pair[1], color_scheme=scheme)
     before = tab.evaluate("css('--paper')")
-    for kind in ("png", "svg"):
-        with tab.expect_download() as caught:
-            tab.click(f"#{kind}")
-        caught.value.save_as(tmp_path / kind)
-    with Image.open(tmp_path / "png") as picture:
-        assert picture.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
-    svg = (tmp_path / "svg").read_text()
+    png, svg = (download(tab, kind)[1] for kind in ("png", "svg"))
+    assert Image.open(io.BytesIO(png)).convert("RGB").getpixel((2, 2)) == (255, 255, 255)
+    svg = svg.decode()
     assert 'height="100%" fill="#fff"' in svg
     assert "#16181b" not in svg
     assert tab.evaluate("css('--paper')") == before  # the page keeps its scheme
-    corner = "[...document.querySelector('#maps canvas').getContext('2d').getImageData(%s, 1, 1).data.slice(0, 3)]"
-    spot = tab.evaluate("(m => [m.left + 5.7 * m.side, m.top + 0.4 * m.side].map(Math.round))(maps[0])")
-    assert (sum(tab.evaluate(corner % f"{spot[0]}, {spot[1]}")) < 300) == (scheme == "dark")
+    assert (sum(tab.evaluate(HIDDEN_CORNER)) < 300) == (scheme == "dark")

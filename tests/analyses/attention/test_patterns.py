@@ -27,8 +27,7 @@ VALUES = [1.0, -1.0, 5.0, -5.0, 9.0, -9.0, 5.5, -5.5]  # of x4 the nearest is x2
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
-    [("first", lambda i: 0), ("itself", lambda i: i), ("previous", lambda i: i - 1)],
+    ("name", "place"), [("first", lambda i: 0), ("itself", lambda i: i), ("previous", lambda i: i - 1)]
 )
 def test_a_head_at_one_place_has_its_whole_weight_there(name, place):
     ((found,),) = patterns.measured(maps(place), patterns.compared(marks(VALUES)), 2)

@@ -51,9 +51,7 @@ def test_files_hold_every_visible_weight(see):
     assert [float(row["weight"]) for row in one] == pytest.approx(found.frames[0].maps[1].weights[0, 1, 10].tolist())
     assert one[3]["key_token"] == found.frames[0].marks[3].label
     assert any(line.startswith("| ssa | 0.1 |") for line in report.table(found))
-    drawn = encode(report.figure(found, "attention"), "pdf")
-    assert drawn[:4] == b"%PDF"
-    assert b"CreationDate" not in drawn
+    assert b"CreationDate" not in encode(report.figure(found, "attention"), "pdf")
 
 
 def test_long_table_of_weights_is_compressed(see, monkeypatch):

@@ -11,22 +11,18 @@ from icl_lab.figures import bounds as pictures
 def test_the_picture_of_the_curves_says_what_was_detected():
     t = np.linspace(-40, 40, 9)
     line = list(zip(t, t.clip(-5, 5), strict=True))
-    panel = pictures.BoundPanel({"softmax": [line, line]}, {"softmax": [-7.0, 40.0]}, {"softmax": [5.0]})
+    panel = pictures.BoundPanel({"softmax": [line, line]}, {"softmax": [-7.0]}, {"softmax": [5.0]})
     drawn = pictures.curves({"f(x) = x": panel, "f(x) = 9x": panel}, title="t", trained=4.2, reach=40)
     axes = drawn.axes[0]
     assert [each.get_title() for each in drawn.axes] == ["f(x) = x", "f(x) = 9x"]
     (middle,) = [each for each in axes.lines if each.get_label() == "softmax"]
     assert middle.get_ydata() == pytest.approx(t.clip(-5, 5))
-    marks = [each for each in axes.lines if each.get_marker() == "^"]
-    assert list(marks[0].get_xdata()) == [-7]  # an onset at the end of the range is none
     assert [list(each.get_ydata()) for each in axes.lines if list(each.get_xdata()) == [0.955, 1.0]] == [[5, 5]]
     assert {text.get_text() for text in drawn.legends[0].get_texts()} >= {"truth", "softmax", "onset beyond training"}
 
 
 def test_the_pictures_of_the_control_and_of_the_sweep():
     drawn = pictures.control([1, 10], {"inputs": {"softmax": [[8, 9], [math.nan, math.nan]]}}, title="t")
-    (line,) = [each for each in drawn.axes[0].lines if each.get_label() == "softmax"]
-    assert list(line.get_ydata()) == [8.5]
     low, high = drawn.axes[0].get_ylim()
     assert high / low >= 5
     drawn = pictures.sweeps(

@@ -15,11 +15,8 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.mark.exhaustive
 def test_a_dropped_in_normalizer_keeps_the_contract(tmp_path):
-    name, text = re.search(
-        r"One file, `icl_lab/(normalizers/\w+\.py)`:\s+```python\n(.*?)```",
-        (ROOT / "README.md").read_text(),
-        re.S,
-    ).groups()
+    example = r"One file, `icl_lab/(normalizers/\w+\.py)`:\s+```python\n(.*?)```"
+    ((name, text),) = re.findall(example, (ROOT / "README.md").read_text(), re.DOTALL)
     for part in ("icl_lab", "tests"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from icl_lab import tasks
-from icl_lab.analyses import publish, runner
-from icl_lab.analyses.attention import AttentionMaps, live, page
+from icl_lab.analyses.attention import live, page
 from icl_lab.analyses.attention.live import payload
 from icl_lab.analyses.attention.maps import Reading
 from icl_lab.analyses.attention.prompt import Asked, Window
@@ -83,28 +82,16 @@ def test_a_page_without_models_is_as_it_was(see):
     assert not any("compute" in note for note in still.notes)
 
 
-def test_models_that_are_too_large_are_left_out_with_a_line(see):
-    found = see("ssa", "softmax", live=9_000)
-    size = sum(found.live["sizes"]) if found.live else 0
-    assert found.live is None, size
-    (note,) = (note for note in found.notes if "compute" in note)
-    assert re.search(r"\d\d,\d{3} numbers are more than the 9,000", note)
-    assert note in page.page(found, "here")
-
-
-def test_random_places_are_left_out_with_a_line(see):
-    found = see("softmax", settings=("model.positions=learned:random=40",))
+@pytest.mark.parametrize(("said", "options"), [
+    (r"\d\d,\d{3} numbers are more than the 9,000", {"live": 9_000}),
+    ("places drawn at random", {"settings": ("model.positions=learned:random=40",)}),
+])  # fmt: skip
+def test_models_that_cannot_be_computed_have_a_line(see, said, options):
+    found = see("ssa", "softmax", **options)
     assert found.live is None
-    assert any("places drawn at random" in note for note in found.notes)
-
-
-def test_the_option_changes_no_study_of_before(runs_of):
-    runs = runs_of("ssa")
-    groups, plain_one = runner.labels(runs), AttentionMaps(prompt="1,2")
-    record = str(publish.record("attention", plain_one, groups, ""))
-    assert "live" not in record
-    assert "offer" not in record
-    assert "live" in str(publish.record("attention", AttentionMaps(prompt="1,2", live=0), groups, ""))
+    (note,) = (note for note in found.notes if "compute" in note)
+    assert re.search(said, note)
+    assert note in page.page(found, "here")
 
 
 def laid(name):
@@ -112,12 +99,8 @@ def laid(name):
     task = tasks.build(name)
     prompt = task.sample(torch.Generator().manual_seed(1), 1, 16)
     prompt = prompt.first(prompt.end)
-    reading = Reading(
-        None, wording.answered(task, torch.zeros(1, prompt.tokens.shape[1], task.outputs), prompt), [], {}
-    )
-    reading = Reading(
-        reading.maps, reading.answers, [], {}, live.Exported({}, 0, live.OperatorGraph([], [], ""), [], {}, {})
-    )
+    answers = wording.answered(task, torch.zeros(1, prompt.tokens.shape[1], task.outputs), prompt)
+    reading = Reading(None, answers, [], {}, live.Exported({}, 0, live.OperatorGraph([], [], ""), [], {}, {}))
     found, why = payload.lay(task, Asked("", prompt, 16, "", {}), [reading], Window([0], [0]), 1)
     assert why == ""
     return task, prompt, found
