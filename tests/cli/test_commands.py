@@ -110,7 +110,7 @@ def test_tables_are_printed_before_figures_are_drawn(run, monkeypatch, command):
     assert whole.startswith(out)
 
 
-def test_parts_are_listed_with_their_options_and_all_kinds_by_name(run):
+def test_parts_are_listed_with_options_and_all_kinds_by_name(run):
     named = {"tasks": "every:balance,labels", "normalizers": "ssa:n,b,learn,per", "positions": "rotary:theta"}
     for what, name in {**named, "presets": "lite"}.items():
         assert name in run.ok("list", what)[0]

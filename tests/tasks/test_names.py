@@ -22,7 +22,7 @@ ELSEWHERE = {
     *(("analyses/probe_pairs.py", name) for name in ("masked-text", "pairs")),  # a refusal; pairs of sentences
     ("cli/commands/export.py", "sigma_f"),  # an example in its help
     ("cli/commands/rules.py", "pairs"),  # of timings
-    ("model/gpt2.py", "linear"),  # a way of reading in
+    ("model/spec.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "linear"),  # a way of reading in
     ("analyses/printed_bounds.py", "sigma"),  # a column of a published table
     # columns of the evidence's tables, the same in every part
