@@ -98,6 +98,15 @@ def test_a_cell_is_found_by_its_labels_or_not_at_all(grid):
         grid.at(sgima=3)
 
 
+def test_cells_of_a_model_are_without_references():
+    own = [row for row in rows() if row["attn"] == "ssa"]
+    beside = [row | {name: "reference:zero"} for row in own for name in ("attn", "metric")]
+    who = {"task": "linear", "preset": "lite", "spec": "0123e567", "seed": 0}
+    whole = Grid.of([*own, *beside], ["sigma", "length"], **who)
+    assert whole.of_model("mse").frame.equals(Grid.of(own, ["sigma", "length"], **who).frame)
+    assert len(whole.of_model("none").frame) == 0
+
+
 def test_many_cells_are_found_as_one_is(grid):
     cells = [{"attn": "ssa", "sigma": sigma, "length": length} for sigma, length in ((2.5, 40), (1, 40), (2.5, 40))]
     assert grid.values_at(cells) == [grid.at(**cell) for cell in cells]

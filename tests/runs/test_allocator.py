@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,9 +53,20 @@ def test_other_c_libraries_are_left_alone(monkeypatch, lacks):
 
     monkeypatch.setattr(allocator.ctypes, "CDLL", library)
     assert not allocator.keep_freed()
+    allocator.give_back()
+
+
+def test_freed_memory_is_given_back(monkeypatch):
+    trimmed = []
+    library = SimpleNamespace(malloc_trim=trimmed.append)
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(allocator.sys, "platform", "linux")
+    allocator.give_back()
+    assert trimmed == [0]  # no byte is kept at the end of the heap
 
 
 def test_other_systems_are_left_alone(monkeypatch):
     monkeypatch.setattr(allocator.sys, "platform", "darwin")
     monkeypatch.setattr(allocator.ctypes, "CDLL", None)  # which would fail
     assert not allocator.keep_freed()
+    allocator.give_back()
