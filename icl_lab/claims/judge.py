@@ -112,9 +112,9 @@ def findings(sides: Sides, costs: cost.Costs | None = None, correlation: float |
     """
     costs = costs or cost.Costs(sides.store, sides.preset)
     known = ledger.seed_correlation(sides.store) if correlation is None else correlation
-    found = [judged(sides, claim, known, costs) for claim in sides.experiment.claims]
-    give_back()
-    return found
+    verdicts = [judged(sides, claim, known, costs) for claim in sides.experiment.claims]
+    give_back()  # a site or a record judges a hundred experiments one after another
+    return verdicts
 
 
 def judged(sides: Sides, claim: Claim, correlation: float = 0.0, costs: cost.Costs | None = None) -> Finding:

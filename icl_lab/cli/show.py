@@ -88,7 +88,7 @@ def tell_repeat(runs: Sequence[Run]) -> None:
     if archive is None:
         return
     own = (run for run in runs if not run.copied and run.finished)
-    if comparisons := [each for run in own if (each := summary.repeated(run, ArchivedRun(archive, run.key)))]:
+    if comparisons := [repeat for run in own if (repeat := summary.repeated(run, ArchivedRun(archive, run.key)))]:
         out(f"\nbeside the repository's run{'s' * (len(comparisons) > 1)} of the same specification and seed:")
     for comparison, _ in comparisons:
         out(comparison)

@@ -59,6 +59,7 @@ def measure(plan: RunPlan, lab: Lab, where: Where, baseline: str = "") -> Made:
     if baseline and (baseline not in names or len(names) < 2):
         raise BadValue(f"a comparison with '{baseline}' needs it and another normalizer, got {', '.join(names)}.")
     groups = {", ".join([name, *_words(cell)]): runs for cell, found in cells for name, runs in found.items()}
+    # "tested" says nothing any more, but is in the hash of stored grids.
     options = {"grid": plan.grid, "settings": plan.settings, "baseline": baseline, "tested": True}
     record = StudyRecord.of(KIND, options, groups, lab.command)
     folder = study_folder.place(record, own_studies(lab.store.root), where.name, force=where.force)

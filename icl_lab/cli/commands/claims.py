@@ -58,7 +58,7 @@ def claims(
     for name in names:
         if name not in titled:
             raise UnknownName("experiment", name, titled)
-    papers = {name: ledger.paper_of(made.paper) for name, made in titled.items()}
+    papers = {name: ledger.paper_of(experiment.paper) for name, experiment in titled.items()}
     found, remarks = records.everything(place, store, [preset] if preset else list(PRESETS), where.reporter.tick)
     asked = [each for each in found if not names or each.experiment in names]
     asked = [each for each in asked if paper is None or papers[each.experiment] == paper]
